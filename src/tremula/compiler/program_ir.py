@@ -148,6 +148,8 @@ class Opcode(IntEnum):
     LOOP_FOREVER = 14  # a: target, unless the engine was stopped
 
 
+# Instructions whose next one is decided by data, or by whoever runs the program.
+DATA_DECIDES = (Opcode.BRANCH_ZERO, Opcode.BRANCH_NONZERO, Opcode.SWITCH, Opcode.LOOP_FOREVER)
 N_OPERANDS = 5
 
 

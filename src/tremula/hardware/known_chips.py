@@ -301,7 +301,7 @@ CHIPS = MappingProxyType(
 )
 
 # Poplar's names of architectures, for each the chip its models stand for.
-_CHIP_OF_ARCH = {"ipu1": "gc2", "ipu2": "gc200", "ipu21": "c600"}
+CHIP_OF_ARCH = {"ipu1": "gc2", "ipu2": "gc200", "ipu21": "c600"}
 
 
 def chip(name: str | Chip) -> Chip:
@@ -313,9 +313,9 @@ def chip(name: str | Chip) -> Chip:
     if isinstance(name, Chip):
         return name
     key = str(name).strip().lower()
-    key = _CHIP_OF_ARCH.get(key, key)
+    key = CHIP_OF_ARCH.get(key, key)
     if key not in CHIPS:
         raise InvalidMachineModel(
-            f"unknown chip {name!r}.", hint=suggest(key, [*CHIPS, *_CHIP_OF_ARCH])
+            f"unknown chip {name!r}.", hint=suggest(key, [*CHIPS, *CHIP_OF_ARCH])
         )
     return CHIPS[key]

@@ -12,17 +12,13 @@ from tremula.base.errors import (
     GraphReplicationError,
     InvalidMachineModel,
     SystemRuntimeError,
-    suggest,
 )
 from tremula.base.source import user_source
 from tremula.base.types import Type, as_type
 from tremula.base.version import VERSION
-from tremula.hardware import CHIPS, Chip, System, chip, single
+from tremula.hardware import Chip, System, chip, single
 from tremula.hardware import system as named_system
 from tremula.poplar.partition import Lease, Partition, partition_of_environment
-
-# What IPUModel("ipu2") means where only an architecture is named.
-CHIP_OF_ARCH = {"ipu1": "gc2", "ipu2": "gc200", "ipu21": "c600"}
 
 
 class TargetType(Enum):
@@ -283,7 +279,7 @@ class IPUModel:
     @property
     def chip(self) -> Chip:
         """The chip that is modelled."""
-        base = self.version if isinstance(self.version, Chip) else named_chip(self.version)
+        base = chip(self.version)
         base = base.replace(**self.changes) if self.changes else base  # pyright: ignore[reportArgumentType]
         return _changed(base)
 
@@ -305,14 +301,6 @@ class IPUModel:
     def create_device(self) -> Device:
         """A device to build a graph for and to run on."""
         return Device(self.create_target())
-
-
-def named_chip(name: str) -> Chip:
-    """A chip by name ("bow") or architecture ("ipu2")."""
-    known = {*CHIP_OF_ARCH, *(n.lower() for n in CHIPS)}
-    if name.lower() not in known:
-        raise InvalidMachineModel(f"unknown chip {name!r}.", hint=suggest(name.lower(), known))
-    return chip(CHIP_OF_ARCH.get(name.lower(), name))
 
 
 class DeviceManager:

@@ -10,11 +10,10 @@ import numpy as np
 
 from tremula.base.errors import MissingPerfEstimate, MissingProfileData
 from tremula.compiler.executable.executable import Executable
-from tremula.compiler.program_ir import Opcode, StepKind
+from tremula.compiler.program_ir import DATA_DECIDES, Opcode, StepKind
 from tremula.compiler.report.report import ProgramReport, make_report
 from tremula.runtime.clock import Clock
 
-_BRANCHES = {Opcode.BRANCH_ZERO, Opcode.BRANCH_NONZERO, Opcode.SWITCH, Opcode.LOOP_FOREVER}
 _EXITS = {Opcode.BRANCH_ZERO, Opcode.BRANCH_NONZERO}  # of loops, when met a second time
 _TRANSFERS = {StepKind.STREAM_IN, StepKind.STREAM_OUT}
 
@@ -88,7 +87,7 @@ class ForecastWalk:
                 self._advance(self._step_of[pc])
             if op in (Opcode.END, Opcode.RETURN, Opcode.LOOP_END):
                 return pc
-            if op in _BRANCHES and not self.passes_branches:
+            if op in DATA_DECIDES and not self.passes_branches:
                 raise self._depends_on_data(pc)
             if op == Opcode.LOOP_BEGIN:
                 pc = self._loop(pc + 1, operands[1], operands[2])

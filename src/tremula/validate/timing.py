@@ -11,13 +11,11 @@ from tremula.base.errors import MissingPerfEstimate
 from tremula.compiler.lower.lower import lower
 from tremula.compiler.passes.cost import StepCosts, cost_steps
 from tremula.compiler.passes.exchange import exchanges_of
-from tremula.compiler.program_ir import LoweredPrograms, Opcode
+from tremula.compiler.program_ir import DATA_DECIDES, LoweredPrograms, Opcode
 from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Program, Sequence
 from tremula.poplar.target import IPUModel, Target
-
-_DATA_DEPENDENT = (Opcode.BRANCH_ZERO, Opcode.BRANCH_NONZERO, Opcode.SWITCH, Opcode.LOOP_FOREVER)
 
 Build = Callable[[Graph, Sequence], Program | None]
 
@@ -110,7 +108,7 @@ def executions(programs: LoweredPrograms) -> np.ndarray:
 
 def _next(op: int, operands: list[int], after: int, factors: list[int], returns: list[int]) -> int:
     """Where the program goes on; loops are walked once, with their count as a factor."""
-    if op in _DATA_DEPENDENT:
+    if op in DATA_DECIDES:
         raise MissingPerfEstimate(
             "this workload branches on its data, so its steps cannot be counted beforehand.",
             hint="build it without If, Switch or While",

@@ -12,7 +12,7 @@ from numba import njit
 from numba.core import types
 from numba.extending import intrinsic
 
-from tremula.codelets.native.types import bits_to_float, float_to_bits, round_to_half
+from tremula.codelets.native.types import bits_to_float, float_to_bits, nearest_half
 from tremula.codelets.python import random
 
 _U = np.uint64
@@ -111,16 +111,6 @@ def seed_random(seed, stream, worker):
 # -- rounding to half ------------------------------------------------------------------------------
 
 
-@intrinsic
-def _nearest_half(typingctx, value):
-    """The nearest half, as a float32; infinity beyond the largest."""
-
-    def codegen(context, builder, signature, args):
-        return round_to_half(builder, args[0])
-
-    return types.float32(types.float32), codegen
-
-
 @njit(nogil=True, error_model="numpy")
 def _stochastic_half(value, worker):
     """One of the two halves around a number, each with the probability of its nearness.
@@ -157,7 +147,7 @@ def round_by_mode(value, worker):
     """A float32 as the half that the worker's mode says, held in a float32."""
     mode = _word(worker, _MODE_WORD)
     is_stochastic = (mode & _STOCHASTIC) != 0
-    rounded = _stochastic_half(value, worker) if is_stochastic else _nearest_half(value)
+    rounded = _stochastic_half(value, worker) if is_stochastic else nearest_half(value)
     if abs(rounded) > _LARGEST_HALF and not math.isinf(value):
         limit = _INFINITY
         if mode & _NAN_ON_OVERFLOW:

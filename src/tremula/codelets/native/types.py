@@ -68,6 +68,16 @@ def round_to_half(builder, value):
     return builder.fpext(builder.fptrunc(value, _HALF), _F32)
 
 
+@intrinsic
+def nearest_half(typingctx, value):
+    """The nearest half, as a float32; infinity beyond the largest."""
+
+    def codegen(context, builder, signature, args):
+        return round_to_half(builder, args[0])
+
+    return types.float32(types.float32), codegen
+
+
 @lower_cast(types.Float, HalfType)
 @lower_cast(types.Integer, HalfType)
 @lower_cast(types.Boolean, HalfType)

@@ -15,12 +15,10 @@ import numpy as np
 
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.exchange import StepExchanges
-from tremula.compiler.program_ir import Opcode, Step
+from tremula.compiler.program_ir import DATA_DECIDES, Opcode, Step
 
 Ints = np.ndarray
 _ENDS = (Opcode.END, Opcode.RETURN, Opcode.LOOP_END)
-# Data decides how these go on: nothing beyond them is sure to run beside a transfer.
-_BRANCHES = (Opcode.BRANCH_ZERO, Opcode.BRANCH_NONZERO, Opcode.SWITCH, Opcode.LOOP_FOREVER)
 
 
 def hide_transfers(
@@ -97,7 +95,7 @@ class _Beside:
                 return pc, False
             if op in _ENDS:
                 return pc, True
-            if op in _BRANCHES:
+            if op in DATA_DECIDES:
                 return pc, False
             if op == Opcode.LOOP_BEGIN:
                 pc, is_free = self._loop(pc + 1, operands[1], operands[2])

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from tremula.frontends.shared.table import Table, summary
 
 NEWEST = 10_000  # of entries that no newer version replaces
+ML_DOMAIN, GRAPHCORE_DOMAIN = "ai.onnx.ml", "ai.graphcore"
 UNLIMITED = 2**31 - 1  # operands or results of variadic operators
 Role = Literal["", "norm", "activation"]
 Compute = TypeVar("Compute", bound=Callable[..., Any])

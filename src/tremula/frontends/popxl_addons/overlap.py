@@ -16,15 +16,8 @@ from heapq import heapify, heappop, heappush
 
 import popxl
 from tremula.frontends.popxl.core.call_site import modified_inputs
-from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.core.op import TRANSFERS, Op
 
-TRANSFERS = {
-    "HostLoad": "host",
-    "HostStore": "host",
-    "RemoteLoad": "streaming memory",
-    "RemoteLoadInplace": "streaming memory",
-    "RemoteStore": "streaming memory",
-}
 RUNS_GRAPHS = {"Call", "Loop", "If"}
 IO = -1  # beside the numbers of chips
 
@@ -49,9 +42,13 @@ def exchanges_of(graph: popxl.Graph) -> list[Exchange]:
     for number, op in enumerate(graph.ops):
         if op.kind in TRANSFERS:
             together = op.attributes.get("exchange", -1 - number)
-            key = (TRANSFERS[op.kind], together, op.tile_set == "io")
+            key = (_other_side(op), together, op.tile_set == "io")
             result.setdefault(key, []).append(op)
     return [Exchange(kind, on_io, tuple(ops)) for (kind, _, on_io), ops in result.items()]
+
+
+def _other_side(op: Op) -> str:
+    return "host" if op.kind.startswith("Host") else "streaming memory"
 
 
 def _stored(op: Op) -> popxl.Tensor:

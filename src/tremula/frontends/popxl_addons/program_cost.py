@@ -20,10 +20,9 @@ import popxl
 from tremula.base.types import CHAR
 from tremula.compiler.report.report import ProgramReport
 from tremula.frontends.popxl.core.call_site import modified_inputs
-from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.core.op import TRANSFERS, Op
 from tremula.frontends.popxl_addons.overlap import (
     RUNS_GRAPHS,
-    TRANSFERS,
     Exchange,
     exchanges_of,
     hidden_cycles,

@@ -10,7 +10,7 @@ from tremula.ir.step import CapturedStep
 
 aten = torch.ops.aten
 
-_IDENTITIES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
+IDENTITIES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 _FOLD_LIMIT = 1 << 16  # elements: larger constants are cheaper to make again than to keep
 
 
@@ -24,7 +24,7 @@ def drop_identities(step: CapturedStep) -> CapturedStep:
 
 
 def _is_identity(node: fx.Node) -> bool:
-    if node.target in _IDENTITIES:
+    if node.target in IDENTITIES:
         return True
     if node.target is aten._to_copy.default:
         had, has = operand(node).meta["val"], node.meta["val"]

@@ -40,6 +40,7 @@ from tremula.ir.nodes import (
     written_arguments,
 )
 from tremula.ir.origin import FORWARD, ORIGIN, Origin
+from tremula.ir.passes.clean import IDENTITIES
 from tremula.ir.passes.views import written_view
 from tremula.ir.step import OUTPUT, CapturedStep
 
@@ -181,7 +182,7 @@ class _Functionaliser:
         self.tensors[node] = _Tensor(of.base, (*of.chain, node), dict(of.item))
 
     def _apply_view(self, view: fx.Node, value: fx.Node, tensor: _Tensor) -> fx.Node:
-        if view.target in _SAME:
+        if view.target in IDENTITIES:
             return value
         item = tensor.item.get(view)
         # A base that was written may have other strides, which a reshape does not mind.
@@ -438,4 +439,3 @@ WRITTEN_THROUGH: dict[object, tuple[Callable, tuple[int, ...]]] = {
 }
 _GETITEM = operator.getitem
 _NEEDS_STRIDES = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}
-_SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}

@@ -6,13 +6,11 @@ import numpy as np
 
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.report.time_totals import PHASES
+from tremula.vision.report.timeline.visits import VISIT_COLUMNS, WAIT_COLUMNS
 
 Ints = np.ndarray
 Facts = dict[str, object]
 
-# Of the file's columns `stages.visits` and `stages.waits`.
-VISIT_COLUMNS = ("stage", "micro_batch", "pass", "ipu", "begin", "end", "busy", "times")
-WAIT_COLUMNS = ("ipu", "begin", "end", "for_ipu", "for_stage", "pass")
 _MOST_PASSES = 1_024
 
 

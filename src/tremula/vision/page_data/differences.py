@@ -13,7 +13,6 @@ from tremula.vision.page_data.heat_blocks import (
     Cells,
     HeatBlocks,
     entries_of,
-    phase_shares,
     pooled_by,
 )
 from tremula.vision.report.reader import ReportReader
@@ -124,12 +123,6 @@ class DifferenceBlocks(HeatBlocks):
             result.append(rows)
         return np.concatenate(result)
 
-    def _phase_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
-        """Compute and exchange, as shares of the time that A's chips take."""
-        sums = self._chip_sums(level, columns)
-        rows = {name: self._pooled(name, level, columns) for name in ("compute", "exchange")}
-        return {}, phase_shares(rows, sums, self.reader, tile_level, _quantised), sums
-
     def _live_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
         """Bytes, as shares of the largest difference anywhere."""
         rows = self._pooled("live", level, columns)
@@ -138,15 +131,15 @@ class DifferenceBlocks(HeatBlocks):
             cells = pooled_by(4, cells, _farther, axis=2)
         # The lock is held, so facts() was asked before, or this is the first to need it.
         largest = self._cached.get(("largest",)) or self._find_largest()
-        return {}, {"compute": _quantised(cells / largest).reshape(len(rows), -1)}, {}
+        return {}, {"compute": self._quantised(cells / largest).reshape(len(rows), -1)}, {}
+
+    @staticmethod
+    def _quantised(shares: Ints) -> Ints:
+        """Any difference at all is seen: it is rounded away from the middle."""
+        away = np.ceil(np.abs(shares) * MIDDLE) * np.sign(shares)
+        return np.clip(MIDDLE + away, 0, 2 * MIDDLE).astype(np.uint8)
 
 
 def _farther(a: Ints, b: Ints, out: Ints) -> Ints:
     """Of two differences the larger one, more or less."""
     return np.copyto(out, np.where(np.abs(b) > np.abs(a), b, a)) or out
-
-
-def _quantised(shares: Ints) -> Ints:
-    """Any difference at all is seen: it is rounded away from the middle."""
-    away = np.ceil(np.abs(shares) * MIDDLE) * np.sign(shares)
-    return np.clip(MIDDLE + away, 0, 2 * MIDDLE).astype(np.uint8)

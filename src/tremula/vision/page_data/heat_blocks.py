@@ -103,7 +103,7 @@ class HeatBlocks:
         """Compute and exchange of each row as shares of the chip's time in each column."""
         sums = self._chip_sums(level, columns)
         rows = {name: self._pooled(name, level, columns) for name in ("compute", "exchange")}
-        return {}, phase_shares(rows, sums, self.reader, tile_level, _quantised), sums
+        return {}, phase_shares(rows, sums, self.reader, tile_level, self._quantised), sums
 
     def _live_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
         """Temporary bytes of each row as shares of the most that a tile has at any step.
@@ -117,7 +117,7 @@ class HeatBlocks:
         largest = max(1, int(reader.table("steps")["largest_temporary"].max(initial=0)))
         return (
             {"largest": largest},
-            {"compute": _quantised(most / largest).reshape(len(live), -1)},
+            {"compute": self._quantised(most / largest).reshape(len(live), -1)},
             {},
         )
 
@@ -151,6 +151,13 @@ class HeatBlocks:
         for _ in range(level - base):
             rows = pooled_by(2, rows, np.add, axis=0)
         return rows
+
+    @staticmethod
+    def _quantised(shares: Ints) -> Ints:
+        """uint8; the shares, which may be many, are overwritten."""
+        shares *= MOST_SHOWN
+        np.rint(shares, out=shares)
+        return np.clip(shares, 0, MOST_SHOWN, out=shares).astype(np.uint8)
 
     def _base_level(self) -> int:
         """The finest level whose rows are few enough to keep."""
@@ -226,10 +233,3 @@ def phase_shares(
         of_groups, sizes = _tile_sums(cycles, reader, tile_level)
         cells[name] = quantised(of_groups / (total[:, :, None] * sizes)).reshape(len(cycles), -1)
     return cells
-
-
-def _quantised(shares: Ints) -> Ints:
-    """uint8; the shares, which may be many, are overwritten."""
-    shares *= MOST_SHOWN
-    np.rint(shares, out=shares)
-    return np.clip(shares, 0, MOST_SHOWN, out=shares).astype(np.uint8)

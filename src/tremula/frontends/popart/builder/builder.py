@@ -12,14 +12,13 @@ from onnx import AttributeProto, TypeProto, helper
 from tremula.base.errors import suggest
 from tremula.base.storage.atomic_file import write_bytes
 from tremula.frontends.onnx.custom_operators import custom_operator
+from tremula.frontends.onnx.table import GRAPHCORE_DOMAIN, ML_DOMAIN
 from tremula.frontends.popart.builder.annotations import RECOMPUTE, Annotations, RecomputeType
 from tremula.frontends.popart.builder.external_data import move_initializers
 from tremula.frontends.popart.builder.graph import GraphInProgress
 from tremula.frontends.popart.builder.inference import type_of
 from tremula.frontends.popart.builder.opsets import AiGraphcore, AiOnnx, AiOnnxMl, OpSet
 from tremula.frontends.popart.builder.signatures import (
-    GRAPHCORE_DOMAIN,
-    ML_DOMAIN,
     NEWEST_OPSET,
     ONNX_DOMAIN,
     OperatorMethod,

@@ -18,11 +18,10 @@ from torch import Tensor
 from tremula.base.errors import PoplarError
 from tremula.frontends.onnx.context import BodyGraph, NodeContext
 from tremula.frontends.onnx.element_types import element_type, number_of, tensor_of, widened
+from tremula.frontends.onnx.table import GRAPHCORE_DOMAIN, all_operators
 from tremula.frontends.onnx.table import Operator as Entry
-from tremula.frontends.onnx.table import all_operators
 from tremula.frontends.popart.builder.inference import InferredType
 from tremula.frontends.popart.builder.signatures import (
-    GRAPHCORE_DOMAIN,
     MethodAttribute,
     OperatorMethod,
 )

@@ -7,13 +7,12 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, TypeProto, helper
 
+from tremula.frontends.onnx.table import GRAPHCORE_DOMAIN, ML_DOMAIN
 from tremula.frontends.popart.builder.graph import GraphInProgress
 from tremula.frontends.popart.builder.graphcore_ops import graphcore_operators, stored_value
 from tremula.frontends.popart.builder.inference import InferredType, type_of
 from tremula.frontends.popart.builder.signatures import (
     COUNT,
-    GRAPHCORE_DOMAIN,
-    ML_DOMAIN,
     ONNX_DOMAIN,
     MethodAttribute,
     OperatorMethod,

@@ -24,7 +24,7 @@ METHODS = {
     "Xor": "logical_xor",
     "If": "logical_if",
 }
-ONNX_DOMAIN, ML_DOMAIN, GRAPHCORE_DOMAIN = "", "ai.onnx.ml", "ai.graphcore"
+ONNX_DOMAIN = ""
 NEWEST_OPSET = defs.onnx_opset_version()
 COUNT = "num_outputs"
 _LAST = "auto_pad"  # a choice that came late: it comes after those that scripts give by position

@@ -7,9 +7,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from tremula.frontends.onnx.table import GRAPHCORE_DOMAIN
 from tremula.frontends.popart.builder.annotations import EXCLUDED_PATTERNS
 from tremula.frontends.popart.builder.graph import values_of
-from tremula.frontends.popart.builder.signatures import GRAPHCORE_DOMAIN
 from tremula.frontends.popart.options.patterns import Patterns
 
 _MAX_ROUNDS = 20  # rewrites only ever simplify; this stops a mistake

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tremula.frontends.onnx.evaluate import Evaluation, Scope, is_live
 from tremula.frontends.onnx.graph import OnnxNode
 from tremula.frontends.onnx.imported import ImportedModel
+from tremula.frontends.onnx.table import GRAPHCORE_DOMAIN
 from tremula.frontends.popart.builder.annotations import (
     MEMORY,
     SERIALIZE_FACTOR,
@@ -24,7 +25,6 @@ from tremula.ir.recording import active
 from tremula.ir.step import BlockPlace
 
 _OLD_DROPOUT = 12  # before it, a dropout drops whenever the session trains
-_GRAPHCORE = "ai.graphcore"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _device(live: Sequence[Tensor]) -> torch.device | None:
 
 def is_dropout(op_type: str, domain: str, version: int) -> bool:
     """Whether a node drops elements because its session trains."""
-    if domain == _GRAPHCORE:
+    if domain == GRAPHCORE_DOMAIN:
         return op_type == "ShapedDropout"
     return not domain and op_type == "Dropout" and version < _OLD_DROPOUT
 

@@ -17,9 +17,9 @@ from tremula.ir.ops.sparse_pattern import SparsePattern
 from tremula.ir.settings import host_settings
 from tremula.poplar.target import Target
 from tremula.poplibs.popsparse import CSRMatrix, dynamic
+from tremula.poplibs.popsparse.static.costs import BLOCK_SIDES
 
 __all__ = ["DynamicSparseLinear", "SparseLinear"]
-SIDES = (1, 4, 8, 16)
 
 
 class SparseLinear(nn.Module):
@@ -297,8 +297,8 @@ def _check_update(gradient: Tensor, shape: tuple[int, int], fraction: float) -> 
 
 
 def _check(in_features: int, out_features: int, density: float, block: int) -> None:
-    if block not in SIDES:
-        raise createPoptorchError(f"SparseLinear: block must be one of {SIDES}, got {block}")
+    if block not in BLOCK_SIDES:
+        raise createPoptorchError(f"SparseLinear: block must be one of {BLOCK_SIDES}, got {block}")
     if in_features % block or out_features % block:
         raise createPoptorchError(
             f"SparseLinear({in_features}, {out_features}): both must be multiples of the block "

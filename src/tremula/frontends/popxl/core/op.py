@@ -6,6 +6,8 @@ from tremula.base.source import Source
 from tremula.frontends.popxl.core.registry import AttributeDict, OperationRow
 from tremula.frontends.popxl.core.tensor import Tensor
 
+TRANSFERS = {"HostLoad", "HostStore", "RemoteLoad", "RemoteLoadInplace", "RemoteStore"}  # kinds
+
 
 class Op:
     """A node: `row` computes `outputs` from `inputs`.

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from tremula.frontends.popxl.core.op import TRANSFERS
+
 if TYPE_CHECKING:
     from tremula.frontends.popxl.core.graph import Graph
     from tremula.frontends.popxl.core.op import Op
@@ -24,7 +26,6 @@ text { font: 11px sans-serif; fill: #222 } .title { font-weight: bold }
 path { fill: none; stroke: #888 } .written { stroke: #c0392b } .calls { stroke: #7aa35b;
 stroke-dasharray: 5 4 }
 """
-_TRANSFERS = {"HostLoad", "HostStore", "RemoteLoad", "RemoteLoadInplace", "RemoteStore"}
 
 
 @dataclass
@@ -113,7 +114,7 @@ def _label(op: "Op") -> str:
 def _style(op: "Op") -> str:
     if op.graphs:
         return "call"
-    return "transfer" if op.kind in _TRANSFERS or op.row.is_collective else "op"
+    return "transfer" if op.kind in TRANSFERS or op.row.is_collective else "op"
 
 
 def _lay_out(drawing: _Drawing) -> None:

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tremula.frontends.popxl.core.context import get_current_graph, io_tiles
-from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.core.op import TRANSFERS, Op
 from tremula.frontends.popxl.core.order import in_sequence
-
-TRANSFERS = {"HostLoad", "HostStore", "RemoteLoad", "RemoteLoadInplace", "RemoteStore"}
 
 
 @contextmanager

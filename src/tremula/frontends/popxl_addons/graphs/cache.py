@@ -86,12 +86,13 @@ def function(fn: Callable) -> Callable[..., tuple[popxl.Tensor, ...]]:
     def call(*args: object, **kwargs: object) -> tuple[popxl.Tensor, ...]:
         graph = cache.create_graph(fn, *args, **kwargs)
         # Other arguments are part of the graph, tensors its inputs.
-        tensors = [a for a in bound_arguments(fn, *args, **kwargs).values() if _holds_tensors(a)]
+        tensors = [a for a in bound_arguments(fn, *args, **kwargs).values() if holds_tensors(a)]
         return ops.call(graph, *tensors)
 
     return call
 
 
-def _holds_tensors(value: object) -> bool:
+def holds_tensors(value: object) -> bool:
+    """Whether an argument is a tensor, or a list that begins with one."""
     is_list = isinstance(value, list | tuple)
     return isinstance(value[0] if is_list and value else value, popxl.Tensor)

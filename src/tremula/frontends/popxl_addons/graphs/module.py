@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import popxl
 from tremula.base.context_values import pushed
-from tremula.frontends.popxl_addons.graphs.cache import GraphCache
+from tremula.frontends.popxl_addons.graphs.cache import GraphCache, holds_tensors
 from tremula.frontends.popxl_addons.graphs.graph import GraphWithNamedArgs, Method
 from tremula.frontends.popxl_addons.graphs.own_gradients import (
     BUILDING,
@@ -350,7 +350,7 @@ class CallModule:
                 graph, graph.autodiff(self.grads_provided, self.grads_required, method=method)
             )
         self.var_factories, self.graph = factories, graph
-        inputs = [a for a in (*args, *kwargs.values()) if _holds_tensors(a)]
+        inputs = [a for a in (*args, *kwargs.values()) if holds_tensors(a)]
         return graph.bind(tensors).call(*inputs)[:n_outputs]
 
     @property
@@ -358,11 +358,6 @@ class CallModule:
         if self.autodiff == "auto":
             return self.callee.implements_grad_graph
         return self.autodiff != "none"
-
-
-def _holds_tensors(value: object) -> bool:
-    is_list = isinstance(value, list | tuple)
-    return isinstance(value[0] if is_list and value else value, popxl.Tensor)
 
 
 # -- gradients that modules give themselves --------------------------------------------------------

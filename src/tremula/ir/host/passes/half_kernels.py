@@ -10,7 +10,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from tremula.codelets.native.stored_code import jit
-from tremula.codelets.native.types import round_to_half
+from tremula.codelets.native.types import nearest_half
 
 _HALF = ir.HalfType()
 
@@ -48,22 +48,12 @@ def _put_half(typingctx, address, index, value):
     return types.void(types.int64, types.int64, types.float32), codegen
 
 
-@intrinsic
-def _rounded(typingctx, value):
-    """A float32 rounded to the nearest half."""
-
-    def codegen(context, builder, signature, args):
-        return round_to_half(builder, args[0])
-
-    return types.float32(types.float32), codegen
-
-
 @jit("void(int64, int64)", nogil=True)
 def round_floats(address, n):
     """Round `n` floats in place."""
     values = _floats(address)
     for i in range(n):
-        values[i] = _rounded(values[i])
+        values[i] = nearest_half(values[i])
 
 
 @jit("void(int64, int64, int64)", nogil=True)
@@ -90,10 +80,10 @@ def add_biases(address, biases, n_rows, n_biases, n_each):
         for row in range(n_rows):
             for i in range(n_biases):
                 index = row * n_biases + i
-                values[index] = _rounded(_rounded(values[index]) + added[i])
+                values[index] = nearest_half(nearest_half(values[index]) + added[i])
         return
     for row in range(n_rows):
         for i in range(n_biases):
             bias, begin = added[i], (row * n_biases + i) * n_each
             for index in range(begin, begin + n_each):
-                values[index] = _rounded(_rounded(values[index]) + bias)
+                values[index] = nearest_half(nearest_half(values[index]) + bias)

@@ -11,7 +11,6 @@ from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs import popops
 from tremula.poplibs.popnn.recurrent import gru_reset_after, lstm, rnn
 
-_LSTM_ORDER = ("input", "forget", "candidate", "output")  # PyTorch's
 _N_GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
@@ -70,7 +69,7 @@ class Cell:
         if kind == "lstm":
             self.forward = lstm.lstm_fwd(
                 graph, x, lstm.LstmState(*states), self.weights, sequence, self.name,
-                cell_order=_LSTM_ORDER, **options,
+                cell_order=lstm.PYTORCH_ORDER, **options,
             )  # fmt: skip
             return [self.forward.output, self.forward.output[-1], self.forward.cell]
         if kind == "gru":
@@ -92,7 +91,7 @@ class Cell:
             return result.input, [result.state]
         if kind == "lstm":
             backward, update = lstm.lstm_bwd_with_wu(
-                *operands, last_cell_gradient=of_cell, cell_order=_LSTM_ORDER
+                *operands, last_cell_gradient=of_cell, cell_order=lstm.PYTORCH_ORDER
             )
             states = list(backward.state_gradient)
         else:

@@ -52,6 +52,7 @@ from tremula.poplibs.popops.elementwise.expr import _1, _2, _3, _4, sigmoid, tan
 from tremula.poplibs.registry import ErrorCase, PoplibsError, Sample
 
 CELL_ORDER = ("forget", "input", "candidate", "output")
+PYTORCH_ORDER = ("input", "forget", "candidate", "output")
 N_GATES = len(CELL_ORDER)
 
 
@@ -273,9 +274,6 @@ def _in_order(
 # -- registry: samples, and the same cell in NumPy -------------------------------------------------
 
 
-INPUT_FIRST = ("input", "forget", "candidate", "output")
-
-
 def forward_of_tensors(
     graph: Graph, x: Tensor, output: Tensor, cell: Tensor, *weights: Tensor, sequence: Sequence,
     **options: object,
@@ -374,13 +372,16 @@ def _training(
 
 def _forward_samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample(operands(type, rng, (1, 1, 1, 1), 4, 2))
-    yield Sample(operands(type, rng, (5, 2, 3, 7), 4, 2), {"cell_order": INPUT_FIRST})
+    yield Sample(operands(type, rng, (5, 2, 3, 7), 4, 2), {"cell_order": PYTORCH_ORDER})
     options = {"inference_only": True, "output_full_sequence": False}
     yield Sample(operands(type, rng, (4, 3, 8, 6), 4, 2), options)
 
 
 def _training_samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
-    for sizes, is_whole, order in (((3, 2, 5, 4), True, INPUT_FIRST), ((4, 3, 2, 6), False, None)):
+    for sizes, is_whole, order in (
+        ((3, 2, 5, 4), True, PYTORCH_ORDER),
+        ((4, 3, 2, 6), False, None),
+    ):
         inputs = operands(type, rng, sizes, 4, 2)
         of_output = random_gradient(type, rng, inputs, is_whole=is_whole)
         of_cell = random_gradient(type, rng, inputs, is_whole=False)

@@ -17,14 +17,13 @@ import numpy as np
 
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import StepCosts
-from tremula.compiler.program_ir import Opcode
+from tremula.compiler.program_ir import DATA_DECIDES, Opcode
 from tremula.vision.report.timeline import walk as w
 
 Ints = np.ndarray
 
 # With more places, functions share one context for all further calls.
 MOST_PLACES = 1 << 18
-_DATA_DECIDES = (Opcode.BRANCH_ZERO, Opcode.BRANCH_NONZERO, Opcode.SWITCH, Opcode.LOOP_FOREVER)
 PIPELINE, _STAGE = "pipeline", re.compile(r"stage(\d+)")
 
 
@@ -162,7 +161,7 @@ def _contexts(regions: Regions, n_programs: int) -> tuple[list[CallContext], dic
 def _plain_loops(executable: Executable, costs: StepCosts) -> Ints:
     """bool[n]: loops in which neither branches nor counted steps depend on data, calls included."""
     code, step_of = executable.code, executable.step_of
-    decides = np.isin(code[:, 0], _DATA_DECIDES)
+    decides = np.isin(code[:, 0], DATA_DECIDES)
     decides |= np.append(costs.needs_count, False)[step_of]
     decides = decides.tolist()
     ops, targets = code[:, 0].tolist(), code[:, 1].tolist()

@@ -17,8 +17,8 @@ from tremula.vision.report.timeline.timeline import Timeline
 Ints = np.ndarray
 
 MOST_VISITS, MOST_WAITS = 1 << 16, 1 << 17
-# Columns of visits and of waits. A *pass* is what runs until the pipeline is left. `for_stage` is
-# what the awaited chip does in this piece of a wait.
+# Of the file's columns `stages.visits` and `stages.waits`. A *pass* is what runs until the
+# pipeline is left. `for_stage` is what the awaited chip does in this piece of a wait.
 VISIT_COLUMNS = ("stage", "micro_batch", "pass", "ipu", "begin", "end", "busy", "times")
 WAIT_COLUMNS = ("ipu", "begin", "end", "for_ipu", "for_stage", "pass")
 # In place of a stage: steps of the pipeline between stages, and steps outside of it.

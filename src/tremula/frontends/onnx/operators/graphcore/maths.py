@@ -9,11 +9,11 @@ from tremula.frontends.onnx.context import BodyGraph, NodeContext
 from tremula.frontends.onnx.element_types import element_type
 from tremula.frontends.onnx.errors import OnnxError, UnsupportedOnnx
 from tremula.frontends.onnx.operators.shape import axes_of
+from tremula.frontends.onnx.table import GRAPHCORE_DOMAIN as DOMAIN
 from tremula.frontends.onnx.table import operator
 from tremula.frontends.shared.kinds import elementwise, indexing, losses, reductions
 from tremula.ir.ops import composite, markers  # noqa: F401 - register tremula::*
 
-DOMAIN = "ai.graphcore"
 _ops = torch.ops.tremula
 
 

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from tremula.frontends.onnx.context import NodeContext
-from tremula.frontends.onnx.operators.graphcore.maths import DOMAIN
 from tremula.frontends.onnx.operators.nn import conv
 from tremula.frontends.onnx.operators.norms import BatchStatistics, batch_norm_of_graph
+from tremula.frontends.onnx.table import GRAPHCORE_DOMAIN as DOMAIN
 from tremula.frontends.onnx.table import operator
 from tremula.frontends.shared import splines
 from tremula.frontends.shared.kinds import norms, windows

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from tremula.frontends.onnx.context import NodeContext, known
 from tremula.frontends.onnx.element_types import array_of
+from tremula.frontends.onnx.table import ML_DOMAIN as ML
 from tremula.frontends.onnx.table import operator
-
-ML = "ai.onnx.ml"
 
 
 @operator("ArrayFeatureExtractor", domain=ML)

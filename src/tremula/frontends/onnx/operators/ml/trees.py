@@ -9,7 +9,8 @@ from torch import Tensor
 
 from tremula.frontends.onnx.context import known
 from tremula.frontends.onnx.element_types import array_of
-from tremula.frontends.onnx.operators.ml.features import ML, labelled, transformed
+from tremula.frontends.onnx.operators.ml.features import labelled, transformed
+from tremula.frontends.onnx.table import ML_DOMAIN as ML
 from tremula.frontends.onnx.table import operator
 
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
