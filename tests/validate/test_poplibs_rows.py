@@ -2,7 +2,7 @@
 
 import pytest
 
-from tremula.validate import GRID, PUBLISHED, read_rows, validate
+from tremula.validate import GRID, MORE, PUBLISHED, read_rows, validate
 from tremula.validate.rows import MeasuredRow
 from tremula.validate.workloads.matmul import is_of_2019
 
@@ -32,6 +32,15 @@ def test_a_row_of_each_family(name):
     outcome = validate([row])
     assert not outcome.unchecked
     assert abs(outcome.checked[0].error) <= ROWS[name]
+
+
+def test_vertices_of_products_on_a_c600():
+    """Halves and 8-bit floats: of a profile that was read when the model stood."""
+    rows = [row for row in read_rows(MORE) if row.id.startswith("m-c600-")]
+    errors = [abs(one.error) for one in validate(rows).checked]
+    assert len(errors) == 12
+    assert sorted(errors)[6] < 0.08
+    assert max(errors) < 0.27
 
 
 def fp8_row(workload, parameters, dtype, chip="C600"):

@@ -30,6 +30,7 @@ class Timing:
     exchange: int
     compute: int
     steps: tuple[tuple[str, int, int], ...]  # name, how often, cycles of one execution
+    compute_of_steps: tuple[int, ...]  # of these, those of the vertices
 
     @property
     def clock_hz(self) -> float:
@@ -88,6 +89,7 @@ def timing_of(programs: LoweredPrograms, costs: StepCosts | None = None) -> Timi
             (step.name, int(n), int(cycles))
             for step, n, cycles in zip(programs.steps, times, of_step, strict=True)
         ),
+        tuple(costs.compute.max(axis=1).tolist()),
     )
 
 

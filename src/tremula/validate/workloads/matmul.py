@@ -9,9 +9,12 @@ from tremula.poplibs.poplin.product.conv_params import ConvParams
 from tremula.poplibs.poplin.product.convolution import convolution, create_input, create_weights
 from tremula.poplibs.poplin.product.mat_mul import (
     ProductOptions,
+    create_mat_mul_grouped_input_lhs,
+    create_mat_mul_grouped_input_rhs,
     create_mat_mul_input_lhs,
     create_mat_mul_input_rhs,
     mat_mul,
+    mat_mul_grouped,
 )
 from tremula.poplibs.poputil import create_constant_metadata_tensor
 from tremula.validate.rows import MeasuredRow
@@ -107,6 +110,33 @@ def product(row: MeasuredRow, chip_name: str) -> ModelledValue:
     proportion = float(row.text("amp", "0.6"))
     timing = time_product(chip_name, (m, k, n), (element, partials), proportion)
     return ModelledValue.of(timing, n_flops=2.0 * m * k * n)
+
+
+@workload("vertices of a dense matmul", MATMUL)
+def product_vertices(row: MeasuredRow, chip_name: str) -> ModelledValue:
+    """The compute set that multiplies, as profiles list it: without exchange and sums of partials.
+
+    Of a product of an ONNX model by PopRT: groups of [m, k] by [k, n].
+    """
+    m, k, n, n_groups = (row.number(name, 1) for name in ("m", "k", "n", "groups"))
+    element = type_of(row, "dtype", "fp16")
+    options = ProductOptions(partials_type=type_of(row, "partials", "fp16"))
+
+    def build(graph: Graph, sequence: Sequence) -> None:
+        sides = ((n_groups, m, k), (n_groups, k, n))
+        metadata = _metadata(graph, element)
+        left = create_mat_mul_grouped_input_lhs(
+            graph, element, *sides, "left", metadata=metadata, **options
+        )
+        right = create_mat_mul_grouped_input_rhs(
+            graph, element, *sides, "right", metadata=metadata, **options
+        )
+        mat_mul_grouped(graph, left, right, sequence, "product", **options)
+
+    timing = time_program(chip_name, 1, build)
+    names = [name for name, _, _ in timing.steps]
+    cycles = timing.compute_of_steps[names.index("product/Convolve")]
+    return ModelledValue(cycles, timing.clock_hz, n_flops=2.0 * n_groups * m * k * n)
 
 
 def is_of_2019(row: MeasuredRow, chip_name: str) -> bool:
