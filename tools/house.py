@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 SHORT_FILE, LONG_FILE = 60, 600
+LEAST_STATEMENT_NODES = 28  # of a syntax tree: about two lines
 # Element types as the libraries spell them, and options that every table of PopART's has.
 ELEMENT_TYPES = set("bool float16 float32 float64 bfloat16 int8 int16 int32 int64".split())
 ELEMENT_TYPES |= {"uint8", "uint16", "uint32", "uint64"}
@@ -251,6 +252,56 @@ def replica_group_classes() -> list[str]:
         if is_group and any(isinstance(n, ast.FloorDiv | ast.Mod) for n in ast.walk(node)):
             result.append(at(module, node, node.name))
     return result
+
+
+def repeated_functions() -> list[str]:
+    """Functions of the same statements, whatever their names, parameters and variables are called.
+
+    Very short ones do not count: two properties that return `len(self)` are no idea in two places.
+    """
+    places = defaultdict(list)
+    for module, node in every(*FUNCTIONS):
+        body = node.body[ast.get_docstring(node, clean=False) is not None :]
+        local: dict[str, str] = {}
+        for part in ast.walk(node.args):
+            if isinstance(part, ast.arg):
+                local.setdefault(part.arg, f"a{len(local)}")
+        statements = tuple(_statement(part, local) for part in body)
+        if sum(1 for part in body for _ in ast.walk(part)) >= LEAST_STATEMENT_NODES:
+            places[statements].append(at(module, node, node.name))
+    return [" = ".join(each) for each in places.values() if len(each) > 1]
+
+
+def _statement(node: object, local: dict[str, str]) -> object:
+    """A syntax tree as nested tuples; variables that are assigned are numbered as they come."""
+    if isinstance(node, ast.Name):
+        if isinstance(node.ctx, ast.Store):
+            local.setdefault(node.id, f"a{len(local)}")
+        return local.get(node.id, node.id)
+    if isinstance(node, ast.AST):
+        return type(node).__name__, *(_statement(v, local) for _, v in ast.iter_fields(node))
+    if isinstance(node, list):
+        return tuple(_statement(part, local) for part in node)
+    return repr(node)
+
+
+def repeated_constants() -> list[str]:
+    """Constants of modules with one name and one value in two or more files.
+
+    Type variables and marks of what is missing (`object()`) belong to their file.
+    """
+    places = defaultdict(list)
+    for module in modules().values():
+        for statement in module.tree.body:
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                name = statement.targets[0].id.strip("_")
+                if name.isupper() and not isinstance(statement.value, ast.Call):
+                    places[name, ast.unparse(statement.value)].append(module.where)
+    return [
+        f"{name} ×{len(files)}: {' '.join(files)}"
+        for (name, _), files in sorted(places.items())
+        if len(files) > 1
+    ]
 
 
 # -- size ------------------------------------------------------------------------------------------
@@ -521,6 +572,8 @@ FIGURES: dict[str, tuple[Callable[[], str], Callable[[], list[str]], str]] = {
     "option tables": (_counts(option_tables), option_tables, "1"),
     "element-type tables": (_counts(element_type_tables), element_type_tables, "1"),
     "replica-group classes": (_counts(replica_group_classes), replica_group_classes, "1"),
+    "functions written twice": (_counts(repeated_functions), repeated_functions, "0"),
+    "constants written twice": (_counts(repeated_constants), repeated_constants, "fewer"),
     "lines of src that ship": (lambda: f"{lines_that_ship():,}", _largest_folders, "165,000"),
     "class names in two or more files": (_counts(repeated_class_names), repeated_class_names, "40"),
     "Any per 1,000 lines": (
