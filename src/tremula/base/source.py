@@ -17,10 +17,8 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Applications in Tremula count as user programs.
 _USERS = tuple(_PACKAGE + name + os.sep for name in ("commands", "demo", "garden"))
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-_INSTALLED = (
-    "site-packages",
-    "dist-packages",
-)  # in its folder, but not part of it
+# Folders of installed packages: inside that of the standard library, but not part of it.
+INSTALLED = ("site-packages", "dist-packages")
 # Frozen modules (runpy, importlib) and what torch.fx and NumPy generate.
 _GENERATED = ("<frozen ", "<eval_with_key>", "<__array_function__")
 _stated: ContextVar["Source | None"] = ContextVar("stated_source", default=None)
@@ -66,7 +64,7 @@ def is_framework_code(file: str) -> bool:
         return True
     if file.startswith(_PACKAGE):
         return not file.startswith(_USERS)
-    if file.startswith(_STANDARD_LIBRARY) and not any(name in file for name in _INSTALLED):
+    if file.startswith(_STANDARD_LIBRARY) and not any(name in file for name in INSTALLED):
         return True
     torch = sys.modules.get("torch")
     return torch is not None and file.startswith(os.path.dirname(str(torch.__file__)) + os.sep)

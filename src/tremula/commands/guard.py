@@ -18,7 +18,7 @@ from typing import IO, NoReturn
 
 from tremula.base.errors import PoplarError, suggest
 from tremula.base.requirements import explained
-from tremula.base.source import is_framework_code, source_at
+from tremula.base.source import INSTALLED, is_framework_code, source_at
 
 FAILED, INTERRUPTED = 1, 130  # 130: as shells report an end by Ctrl-C
 _AGAIN_S = 0.1
@@ -33,7 +33,6 @@ _OURS = tuple(
 )
 _UNKNOWN = "unrecognized arguments: "
 _NEAR = 0.7  # how alike an option must be to be suggested, up to 1
-_INSTALLED = ("site-packages", "dist-packages")
 
 
 # -- words -----------------------------------------------------------------------------------------
@@ -167,7 +166,7 @@ def _is_users(file: str) -> bool:
     return not (
         file.startswith((*_OURS, "<"))
         or is_framework_code(file)
-        or any(name in Path(file).parts for name in _INSTALLED)
+        or any(name in Path(file).parts for name in INSTALLED)
     )
 
 

@@ -15,7 +15,12 @@ import numpy as np
 from tremula.base.errors import FileLoadError
 from tremula.base.passes import garbage_collected_later
 from tremula.base.storage.atomic_file import atomic_file
-from tremula.compiler.file.packed_columns import ListedColumns, PackedColumns, UnpackedColumns
+from tremula.compiler.file.packed_columns import (
+    ALIGN_BYTES,
+    ListedColumns,
+    PackedColumns,
+    UnpackedColumns,
+)
 
 MAGIC = b"TREMULA\x00"
 # 1 had no narrowed columns, 2 no differences, 3 no peaks of flops, 4 no packages in names,
@@ -24,7 +29,6 @@ MAGIC = b"TREMULA\x00"
 FORMAT_VERSION = 10
 _DIGEST_BYTES = 32
 _PREFIX_BYTES = len(MAGIC) + 4 + 8 + _DIGEST_BYTES
-_ALIGN_BYTES = 64
 # What decoding a foreign or damaged file can raise.
 _UNREADABLE = (
     KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError,
@@ -149,7 +153,7 @@ def _header(kind: str, tree: object, columns: PackedColumns) -> bytes:
     contents = {"kind": kind, "tree": tree, "arrays": columns.table, "n_bytes": columns.n_bytes}
     header = json.dumps(contents).encode()
     # Padded with blanks, so that arrays are aligned in the file and in memory.
-    return header + b" " * (-(len(header) + _PREFIX_BYTES) % _ALIGN_BYTES)
+    return header + b" " * (-(len(header) + _PREFIX_BYTES) % ALIGN_BYTES)
 
 
 def read_record(path: str | os.PathLike, kind: str, cls: type[Record]) -> Record:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tremula.base.columns import compacted, expanded, is_compacted
 
-_ALIGN_BYTES = 64
+ALIGN_BYTES = 64  # of each part of a file
 _PACK_FROM = 256  # elements: smaller columns stay as they are
 _WIDE = np.dtype(np.int64)
 # Plain numbers only: no objects, no strings, nothing that NumPy would have to parse.
@@ -69,7 +69,7 @@ class PackedColumns:
         place = self._place_of.get(blob)
         if place is None:
             place = self._place_of[blob] = self.n_bytes
-            padded = blob + bytes(-len(blob) % _ALIGN_BYTES)
+            padded = blob + bytes(-len(blob) % ALIGN_BYTES)
             self.blobs.append(padded)
             self.n_bytes += len(padded)
         return {"dtype": array.dtype.str, "at": place}

@@ -13,7 +13,6 @@ XLA at once.
 
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -24,13 +23,13 @@ from jax.extend.core import ClosedJaxpr
 from tremula.base.libraries.patching import install
 from tremula.base.processes import fork_safe
 from tremula.frontends.jax.device import PLATFORM, Device, is_ours, make_client
+from tremula.frontends.jax.evaluate import JAX_FOLDER
 from tremula.frontends.jax.options import add_options, n_tiles_of_option
 from tremula.ir.settings import HostSettings, host_settings
 
 if TYPE_CHECKING:
     from tremula.frontends.jax.program import JaxProgram
 
-_JAX = str(Path(jax.__file__).parent)
 _lock = fork_safe(threading.RLock())
 _is_added = False
 _plain = pjit._pjit_call_impl_python
@@ -109,7 +108,7 @@ def _ipu_of_array(array: jax.Array) -> Device:
 def _is_of_jax(jaxpr: ClosedJaxpr) -> bool:
     """Whether JAX's own code wrote the function: an operation outside of any `jit`."""
     file = jaxpr.jaxpr.debug_info.func_filename
-    return file is None or file.startswith(_JAX)
+    return file is None or file.startswith(JAX_FOLDER)
 
 
 def _program(jaxpr: ClosedJaxpr, args: Sequence[object], name: str) -> "JaxProgram":

@@ -20,7 +20,7 @@ from tremula.frontends.jax.table import Entry, Equation, entries
 from tremula.ir.recording import active
 
 KNOWN_VERSIONS = LIBRARIES["jax"].requirement
-_JAX = str(Path(jax.__file__).parent)
+JAX_FOLDER = str(Path(jax.__file__).parent)
 
 
 def evaluate(closed: ClosedJaxpr, operands: Sequence[Value]) -> list[Value]:
@@ -157,7 +157,7 @@ def user_line(line: JaxprEqn) -> Source | None:
     if traceback is None:
         return None
     for frame in traceback.frames:
-        if not is_framework_code(frame.file_name) and not frame.file_name.startswith(_JAX):
+        if not is_framework_code(frame.file_name) and not frame.file_name.startswith(JAX_FOLDER):
             return source_at(frame.file_name, frame.line_num)
     return None
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import poptorch
+from tremula.garden.models.published.encoder import by_head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +46,10 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(size.width, size.width)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        q, k, v = (self._by_head(part) for part in self.qkv(x).chunk(3, dim=-1))
+        q, k, v = (by_head(part, self.n_heads) for part in self.qkv(x).chunk(3, dim=-1))
         scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + mask
         weights = self.dropout(functional.softmax(scores, dim=-1))
         return self.out((weights @ v).transpose(1, 2).flatten(2))
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)
 
 
 class TransformerLayer(nn.Module):

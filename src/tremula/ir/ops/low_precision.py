@@ -116,12 +116,8 @@ def _fake_from(codes: Tensor, is_143: bool, scale: int, dtype: torch.dtype) -> T
 
 
 @torch.library.register_fake("tremula::float8_matmul", lib=_library)
-def _fake_matmul(a: Tensor, b: Tensor, are_143: list[bool], scales: list[int]) -> Tensor:  # noqa: ARG001
-    return a.new_empty((*a.shape[:-1], b.shape[-1]), dtype=torch.float16)
-
-
 @torch.library.register_fake("tremula::float8_matmul_scaled", lib=_library)
-def _fake_scaled(a: Tensor, b: Tensor, log2_scale: Tensor, are_143: list[bool]) -> Tensor:  # noqa: ARG001
+def _fake_matmul(a: Tensor, b: Tensor, *_formats_and_scales: object) -> Tensor:
     return a.new_empty((*a.shape[:-1], b.shape[-1]), dtype=torch.float16)
 
 

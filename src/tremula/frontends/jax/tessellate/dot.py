@@ -14,6 +14,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from numpy.typing import DTypeLike
 
+from tremula.codelets.spec import N_WORKERS
 from tremula.frontends.jax.tessellate.equations import (
     IpuTileMapEquation,
     IpuVertexAttributeI32,
@@ -26,8 +27,6 @@ from tremula.frontends.jax.tessellate.equations import (
 from tremula.frontends.jax.tessellate.parameters import Attributes, canonical
 from tremula.frontends.jax.tessellate.registry import describe_primitive
 from tremula.frontends.jax.tessellate.workers import make_num_elements_per_worker
-
-_N_WORKERS = 6
 
 
 class IpuConvVertexType(IntEnum):
@@ -341,7 +340,7 @@ def ipu_dot_general_conv_1x1_primitive_translation(
     in_offset = lhs.shape[-1] * static.fp_dtype.itemsize // 8
     out_offset = out.shape[-1] * static.accum_dtype.itemsize // 8
     work = make_conv_partial1x1_worklists(
-        lhs.shape[0], _N_WORKERS, in_offset, out_offset, static.worklist_dtype
+        lhs.shape[0], N_WORKERS, in_offset, out_offset, static.worklist_dtype
     )
     worklists = make_ipu_vertex_constant_info("worklists", work)
     fields = make_conv_partial1x1_attributes(static, args)

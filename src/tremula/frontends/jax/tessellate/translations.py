@@ -12,6 +12,7 @@ from jax import lax
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 
+from tremula.codelets.spec import N_WORKERS
 from tremula.frontends.jax.tessellate.equations import (
     IpuTileMapEquation,
     IpuVertexIOInfo,
@@ -32,7 +33,6 @@ Tiles = Sequence[int]
 Avals = Sequence[ShapedArray]
 Attributes = Mapping[str, Any] | None
 Fields = tuple[list[IpuVertexIOInfo], list[IpuVertexIOInfo]]
-N_WORKERS = 6
 
 UNARY = {
     "abs": "ABSOLUTE", "asin": "ASIN", "atan": "ATAN", "cbrt": "CBRT", "ceil": "CEIL", "cos": "COS",

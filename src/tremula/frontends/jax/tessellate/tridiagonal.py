@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from tremula.codelets.spec import N_WORKERS
 from tremula.frontends.jax.tessellate.arrays import TileShardedArray, tile_put_sharded
 from tremula.frontends.jax.tessellate.householder import ipu_hessenberg
 from tremula.frontends.jax.tessellate.mapping import tile_map
 from tremula.frontends.jax.tessellate.primitives import make_primitive
 
-N_WORKERS = 6  # systems on a tile, one for each worker
 Rows = TileShardedArray
 
 
@@ -94,6 +94,7 @@ def ipu_tridiag_solve_shard_inputs(
     shapes = {jnp.shape(part) for part in (diag, udiag, ldiag, rhs)}
     if len(shapes) != 1:
         raise ValueError(f"diagonals and right-hand sides have one shape, got {sorted(shapes)}.")
+    # One system for each worker of a tile.
     tiles = tuple(i // N_WORKERS for i in range(jnp.shape(diag)[0]))
     d, u, lower, b = (tile_put_sharded(part, tiles) for part in (diag, udiag, ldiag, rhs))
     return d, u, lower, b

@@ -20,9 +20,9 @@ def add_recompute_inputs(
     grads, expected = {}, []
     for t, e in zip(grad_info.graph.inputs, grad_info.expected_inputs, strict=False):
         if e.connection_type is kinds.FwdGrad:
-            grads[t] = _input_like(t)
+            grads[t] = input_like(t)
             expected.append(e)
-    inputs = {t: _input_like(t) for t in grad_info.forward_graph.inputs}
+    inputs = {t: input_like(t) for t in grad_info.forward_graph.inputs}
     expected += [ExpectedConnection(kinds.Fwd, t) for t in inputs]
     return inputs, grads, expected
 
@@ -34,9 +34,9 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
     outer = forward.ir.create_empty_graph(suffix_graph_name(info.graph.name, "recomp"))
     with outer, popxl.in_sequence(True):
         inputs, grads, expected = add_recompute_inputs(info)
-        args = {t: _input_like(t, True) for t in grad_graph.args.tensors}
+        args = {t: input_like(t, True) for t in grad_graph.args.tensors}
         others = {
-            t: _input_like(t, t in info.graph.by_ref_inputs)
+            t: input_like(t, t in info.graph.by_ref_inputs)
             for t in info.graph.inputs[len(info.expected_inputs) :]
             if t not in args
         }
@@ -48,5 +48,6 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
     return GraphWithNamedArgs(outer, grad_graph.args.remap({**args, **others}), made)
 
 
-def _input_like(t: popxl.Tensor, by_ref: bool = False) -> popxl.Tensor:
+def input_like(t: popxl.Tensor, by_ref: bool = False) -> popxl.Tensor:
+    """An input of the current graph for such a tensor."""
     return popxl.graph_input(t.shape, t.dtype, t.name.replace("/", "_"), by_ref, t.meta_shape)

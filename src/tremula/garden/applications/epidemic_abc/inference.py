@@ -30,6 +30,7 @@ from tremula.garden.applications.epidemic_abc.model import (
     Epidemic,
     scales,
 )
+from tremula.garden.models.science.tile_grids import rows_on_tiles
 from tremula.poplibs import popops
 from tremula.runtime.engine import Engine
 
@@ -71,9 +72,11 @@ class Inference:
 
     def _program(self, n_samples: int) -> tr.Sequence:
         constants, parts, bring = self._given()
-        n_kept = self._on_tiles("number kept", tr.INT, self.n_workers)
-        tried = self._on_tiles("tried", tr.INT, 2 * self.n_workers)
-        accepted = self._on_tiles("kept", tr.FLOAT, self.n_workers * self.n_slots * N_KEPT)
+        n_kept = rows_on_tiles(self.graph, "number kept", tr.INT, self.n_workers)
+        tried = rows_on_tiles(self.graph, "tried", tr.INT, 2 * self.n_workers)
+        accepted = rows_on_tiles(
+            self.graph, "kept", tr.FLOAT, self.n_workers * self.n_slots * N_KEPT
+        )
         self.graph.create_host_write("given", constants)
         self._read_and_written("tried", tried)
         simulate = self.graph.add_compute_set("simulate and compare")
@@ -102,7 +105,7 @@ class Inference:
             "limit": 1,
         }  # fmt: skip
         constants = self.graph.add_variable(tr.FLOAT, [sum(lengths.values())], "given", mapping=0)
-        everywhere = self._on_tiles("given everywhere", tr.FLOAT, len(constants))
+        everywhere = rows_on_tiles(self.graph, "given everywhere", tr.FLOAT, len(constants))
         parts, begin = {}, 0
         for name, length in lengths.items():
             parts[name] = everywhere[:, begin : begin + length]
@@ -124,13 +127,6 @@ class Inference:
         self.graph.add_vertex(decide, Decide, fields, tile=0)
         a_round.add(tr.Execute(decide))
         return flags[0], flags[1]
-
-    def _on_tiles(self, name: str, type: tr.Type, n_of_tile: int) -> tr.Tensor:
-        """[tiles, n]: a row on each tile."""
-        tensor = self.graph.add_variable(type, [self.n_tiles, n_of_tile], name)
-        for tile in range(self.n_tiles):
-            self.graph.set_tile_mapping(tensor[tile], tile)
-        return tensor
 
     def _read_and_written(self, handle: str, tensor: tr.Tensor) -> None:
         self.graph.create_host_write(handle, tensor)

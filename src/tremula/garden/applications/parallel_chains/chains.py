@@ -13,6 +13,7 @@ from tremula import poplar as tr
 from tremula.base.errors import RuntimeFailure
 from tremula.garden.applications.parallel_chains.codelets import N_STATE, N_SUMS, Agree, ChainWalk
 from tremula.garden.applications.parallel_chains.model import N_COEFFICIENTS, PRIOR_DEVIATION
+from tremula.garden.models.science.tile_grids import rows_on_tiles
 from tremula.runtime.engine import Engine
 
 N_WARM_ROUNDS = 4
@@ -55,10 +56,10 @@ class Chains:
         parameters = self.graph.add_variable(
             tr.FLOAT, [n_observations * (N_COEFFICIENTS + 1)], "given", mapping=0
         )
-        everywhere = self._on_tiles("observations", tr.FLOAT, len(parameters))
-        state = self._on_tiles("state", tr.FLOAT, self.n_workers * N_STATE)
-        sums = self._on_tiles("sums", tr.FLOAT, self.n_workers * N_SUMS)
-        n_taken = self._on_tiles("taken", tr.INT, self.n_workers)
+        everywhere = rows_on_tiles(self.graph, "observations", tr.FLOAT, len(parameters))
+        state = rows_on_tiles(self.graph, "state", tr.FLOAT, self.n_workers * N_STATE)
+        sums = rows_on_tiles(self.graph, "sums", tr.FLOAT, self.n_workers * N_SUMS)
+        n_taken = rows_on_tiles(self.graph, "taken", tr.INT, self.n_workers)
         no_sums = self.graph.add_constant(tr.FLOAT, sums.shape, 0.0, "no sums", mapping=0)
         none_taken = self.graph.add_constant(tr.INT, n_taken.shape, 0, "none taken", mapping=0)
         n_x = n_observations * N_COEFFICIENTS
@@ -99,13 +100,6 @@ class Chains:
         self.graph.create_host_read("rounds", n_rounds)
         self.graph.create_host_read("ratio", ratio)
         return tr.Execute(compute_set), goes_on
-
-    def _on_tiles(self, name: str, type: tr.Type, n_of_tile: int) -> tr.Tensor:
-        """[tiles, n]: a row on each tile."""
-        tensor = self.graph.add_variable(type, [self.n_tiles, n_of_tile], name)
-        for tile in range(self.n_tiles):
-            self.graph.set_tile_mapping(tensor[tile], tile)
-        return tensor
 
     def run(self, x: np.ndarray, y: np.ndarray) -> Sampled:
         """Sample the posterior of observations x [n, 3] and y [n]; chains start far apart."""

@@ -20,6 +20,7 @@ from popxl_addons.transforms import (
     batch_serialise_fwd_and_grad,
 )
 from tremula.frontends.popxl.ops.random import modified_seed
+from tremula.frontends.popxl_addons.transforms.recomputation import input_like
 from tremula.garden.models.gpt3.config import GPTConfig
 from tremula.garden.models.gpt3.ends import LanguageModelHead, ShardedEmbedding
 from tremula.garden.models.gpt3.layers import Build, ShardedDecoderLayer
@@ -178,9 +179,9 @@ class GPTProgram:
         """The head's graph and its gradient, one after the other: loss and gradient of rows."""
         both = self.ir.create_empty_graph("head_both_ways")
         with both, popxl.in_sequence(True):
-            own = {t: _input_like(t) for t in graph.graph.inputs}
+            own = {t: input_like(t) for t in graph.graph.inputs}
             info = graph.call_with_info(args=own)
-            sums = {t: _input_like(t, True) for t in gradient.args.tensors}
+            sums = {t: input_like(t, True) for t in gradient.args.tensors}
             scale = popxl.constant(self.config.training.loss_scaling, self.build.dtype, "scale")
             operands = gradient.grad_graph_info.inputs_dict(info)
             (dx,) = gradient.call(scale, args={**operands, **sums})
@@ -231,8 +232,8 @@ class GPTProgram:
         graph = self.ir.create_empty_graph(name)
         tensors = fixed or NamedTensors()
         with graph, popxl.in_sequence(True):
-            own = [_input_like(t, True) for t in x]
-            named = tensors.map(_input_like)
+            own = [input_like(t, True) for t in x]
+            named = tensors.map(input_like)
             for t in phase(*own, *([named] if fixed else [])) or ():
                 popxl.graph_output(t)
         return ops.call(graph, *x, *tensors.tensors)
@@ -243,7 +244,7 @@ class GPTProgram:
         body = self.ir.create_empty_graph(name)
         with body, popxl.in_sequence(True):
             layer = popxl.graph_input((), popxl.int32, "layer")
-            phase(layer, *[_input_like(t, True) for t in x])
+            phase(layer, *[input_like(t, True) for t in x])
             popxl.graph_output(layer + (1 if first == 0 else -1))
         start = popxl.constant(first % n, popxl.int32, "first_layer")
         ops.repeat(body, n, start, *x)
@@ -292,10 +293,6 @@ class GPTProgram:
         if not self.config.training.max_grad_norm:
             return []
         return [ops.sqrt(ops.collectives.replicated_all_reduce(square, "add"))]
-
-
-def _input_like(t: popxl.Tensor, by_ref: bool = False) -> popxl.Tensor:
-    return popxl.graph_input(t.shape, t.dtype, t.name.replace("/", "_"), by_ref, t.meta_shape)
 
 
 def _with(*trees: NamedTensors) -> NamedTensors:

@@ -17,6 +17,7 @@ from tremula.garden.models.published.encoder import (
     EncoderSize,
     Patches,
     WordEmbedding,
+    by_head,
     padding_mask,
     segment_mask,
 )
@@ -61,17 +62,16 @@ class DisentangledAttention(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor, table: Tensor) -> Tensor:
         """`table` [2 n, width] has a row for each distance between n words."""
-        q, k, v = (self._by_head(part) for part in self.qkv(x).chunk(3, dim=-1))
+        q, k, v = (by_head(part, self.n_heads) for part in self.qkv(x).chunk(3, dim=-1))
         scale = 1 / math.sqrt(3 * q.shape[-1])
-        key, query = (self._by_head(f(table)[None]) for f in (self.position_k, self.position_q))
+        key, query = (
+            by_head(f(table)[None], self.n_heads) for f in (self.position_k, self.position_q)
+        )
         to_position = _by_distance(q @ key.transpose(-1, -2))
         of_position = _by_distance(k @ query.transpose(-1, -2)).transpose(-1, -2)
         scores = (q @ k.transpose(-1, -2) + to_position + of_position) * scale + mask
         weights = functional.softmax(scores, dim=-1)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)
 
 
 def _by_distance(scores: Tensor) -> Tensor:
@@ -81,19 +81,19 @@ def _by_distance(scores: Tensor) -> Tensor:
     return flat.view(*outer, n, n_distances)[..., :n]
 
 
-class DeBertaLayer(nn.Module):
-    """Disentangled attention and two dense layers, norms behind them."""
+class LayerWithPositions(nn.Module):
+    """Attention that knows positions, and two dense layers, with norms after each."""
 
-    def __init__(self, size: EncoderSize):
+    def __init__(self, size: EncoderSize, attention: nn.Module):
         super().__init__()
-        self.attention = DisentangledAttention(size)
+        self.attention = attention
         self.norms = nn.ModuleList([nn.LayerNorm(size.width) for _ in range(2)])
         self.up = nn.Linear(size.width, size.n_inner)
         self.down = nn.Linear(size.n_inner, size.width)
 
-    def forward(self, x: Tensor, mask: Tensor, table: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
         first, second = self.norms
-        x = first(x + self.attention(x, mask, table))
+        x = first(x + self.attention(x, mask, positions))
         return second(x + self.down(functional.gelu(self.up(x), approximate="tanh")))
 
 
@@ -104,7 +104,9 @@ class DeBertaForAnswers(nn.Module):
         super().__init__()
         self.embedding = WordEmbedding(size)
         self.distances = nn.Embedding(2 * size.n_positions, size.width)
-        layers = [DeBertaLayer(size) for _ in range(size.n_layers)]
+        layers = [
+            LayerWithPositions(size, DisentangledAttention(size)) for _ in range(size.n_layers)
+        ]
         self.layers = nn.ModuleList(layers)
         self.out = nn.Linear(size.width, 2)
 
@@ -127,13 +129,10 @@ class RotaryAttention(nn.Module):
         self.out = nn.Linear(size.width, size.width)
 
     def forward(self, x: Tensor, mask: Tensor, turn: Tensor) -> Tensor:
-        q, k, v = (self._by_head(part) for part in self.qkv(x).chunk(3, dim=-1))
+        q, k, v = (by_head(part, self.n_heads) for part in self.qkv(x).chunk(3, dim=-1))
         q, k = _turned(q, turn), _turned(k, turn)
         weights = functional.softmax(q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + mask, -1)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)
 
 
 def _turned(x: Tensor, turn: Tensor) -> Tensor:
@@ -150,7 +149,8 @@ class RoFormerForClasses(nn.Module):
         self.words = nn.Embedding(size.n_words, size.width)
         self.kinds = nn.Embedding(size.n_kinds, size.width)
         self.norm = nn.LayerNorm(size.width)
-        self.layers = nn.ModuleList([_RoFormerLayer(size) for _ in range(size.n_layers)])
+        layers = [LayerWithPositions(size, RotaryAttention(size)) for _ in range(size.n_layers)]
+        self.layers = nn.ModuleList(layers)
         self.pooler, self.out = nn.Linear(size.width, size.width), nn.Linear(size.width, n_classes)
         angles = torch.zeros(2, 1, 1, size.n_positions, size.width // size.n_heads)
         self.register_buffer("turn", angles)
@@ -163,20 +163,6 @@ class RoFormerForClasses(nn.Module):
         for layer in self.layers:
             x = layer(x, mask, self.turn[..., : ids.shape[1], :])
         return self.out(torch.tanh(self.pooler(x[:, 0])))
-
-
-class _RoFormerLayer(nn.Module):
-    def __init__(self, size: EncoderSize):
-        super().__init__()
-        self.attention = RotaryAttention(size)
-        self.norms = nn.ModuleList([nn.LayerNorm(size.width) for _ in range(2)])
-        self.up = nn.Linear(size.width, size.n_inner)
-        self.down = nn.Linear(size.n_inner, size.width)
-
-    def forward(self, x: Tensor, mask: Tensor, turn: Tensor) -> Tensor:
-        first, second = self.norms
-        x = first(x + self.attention(x, mask, turn))
-        return second(x + self.down(functional.gelu(self.up(x), approximate="tanh")))
 
 
 class TextTower(nn.Module):

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import poptorch
+from tremula.garden.models.published.encoder import by_head
 
 N_TEXT, GRID, N_CODES = 80, 16, 1024
 KINDS = ("row", "column", "full")
@@ -68,7 +69,7 @@ class AxialAttention(nn.Module):
         self.out = nn.Linear(n_heads * size, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (self._by_head(part) for part in self.qkv(x).chunk(3, dim=-1))
+        q, k, v = (by_head(part, self.n_heads) for part in self.qkv(x).chunk(3, dim=-1))
         if self.kind == "full":
             return self._joined(_attended(q, k, v))
         text = _attended(q[:, :, :N_TEXT], k[:, :, :N_TEXT], v[:, :, :N_TEXT])
@@ -90,9 +91,6 @@ class AxialAttention(nn.Module):
         if self.kind == "column":
             y = y.transpose(2, 3)
         return y.reshape(n, heads, places, size)
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)
 
     def _joined(self, x: Tensor) -> Tensor:
         return self.out(x.transpose(1, 2).flatten(2))

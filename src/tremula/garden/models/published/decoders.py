@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tremula.garden.models.published.decoder_ops import moved_cache, row_norm, row_softmax
+from tremula.garden.models.published.encoder import by_head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ class DecoderLayer(nn.Module):
         return x + result if scale is None else normed * scale + result
 
     def _attention(self, x: Tensor, past: Tensor, mask: Tensor, places: Tensor) -> Tensor:
-        q, k, v = (self._by_head(part) for part in self.qkv(x).chunk(3, dim=-1))
+        q, k, v = (by_head(part, self.size.n_heads) for part in self.qkv(x).chunk(3, dim=-1))
         if not self.size.n_positions:
             q, k = self._rotated(q, k, places)
             q = q * 0.1
@@ -71,9 +72,6 @@ class DecoderLayer(nn.Module):
             scores = scores * 10.0
         weights = row_softmax(scores + mask, is_stable=x.shape[1] > 1)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.size.n_heads, -1).transpose(1, 2)
 
     def _rotated(self, q: Tensor, k: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """Both halves of queries and keys turned by positions: in the text, and in the block."""

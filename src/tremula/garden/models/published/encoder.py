@@ -48,6 +48,11 @@ class Patches(nn.Conv2d):
         return super().forward(images).flatten(2).transpose(1, 2)
 
 
+def by_head(x: Tensor, n_heads: int) -> Tensor:
+    """[batch, places, width] → [batch, heads, places, size of a head]."""
+    return x.view(*x.shape[:2], n_heads, -1).transpose(1, 2)
+
+
 class Attention(nn.Module):
     """Self-attention; `mask` is added to scores."""
 
@@ -62,7 +67,7 @@ class Attention(nn.Module):
         self.out = dense(size.width, size.width, bias=bias)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        q, k, v = (self._by_head(part) for part in self._projected(x))
+        q, k, v = (by_head(part, self.n_heads) for part in self._projected(x))
         scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]))
         if mask is not None:
             scores = scores + mask
@@ -73,9 +78,6 @@ class Attention(nn.Module):
         if isinstance(self.qkv, nn.ModuleList):
             return [part(x) for part in self.qkv]
         return self.qkv(x).chunk(3, dim=-1)
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)
 
 
 class EncoderLayer(nn.Module):

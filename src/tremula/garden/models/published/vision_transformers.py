@@ -12,6 +12,7 @@ from tremula.garden.models.published.encoder import (
     EncoderLayer,
     EncoderSize,
     Patches,
+    by_head,
     place_layers,
 )
 
@@ -93,7 +94,7 @@ class WindowAttention(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """[windows, places, width]"""
-        q, k, v = (self._by_head(part) for part in self.qkv(x).chunk(3, dim=-1))
+        q, k, v = (by_head(part, self.n_heads) for part in self.qkv(x).chunk(3, dim=-1))
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2) + self.bias
         if mask is not None:
             n_windows = mask.shape[0]
@@ -101,9 +102,6 @@ class WindowAttention(nn.Module):
             scores = by_image.view(scores.shape)
         weights = functional.softmax(scores, dim=-1)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)
 
 
 class SwinBlock(nn.Module):

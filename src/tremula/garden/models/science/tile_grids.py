@@ -146,3 +146,12 @@ def blocks_for(n_tiles: int, n_rows: int, n_cols: int) -> tuple[int, int]:
         return abs(np.log((n_cols / shape[1]) / (n_rows / shape[0]) / aspect))
 
     return min(possible, key=distance)
+
+
+def rows_on_tiles(graph: Graph, name: str, type: Type, n_of_tile: int) -> Tensor:
+    """A variable [tiles, n] with a row on each tile."""
+    n_tiles = graph.target.n_tiles
+    result = graph.add_variable(type, [n_tiles, n_of_tile], name)
+    for tile in range(n_tiles):
+        graph.set_tile_mapping(result[tile], tile)
+    return result

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from tremula.ir.decompositions.attention import attention, attention_backward
+from tremula.ir.host.passes.pad_products import ALIGNED_BYTES
 
-_N_BYTES = 16
 _FEWEST_KEYS = 64  # with fewer, rounding up may add more than a ninth to scores in halves
 
 
@@ -56,7 +56,7 @@ ALIGNED: dict[object, Callable] = {
 
 
 def _n_more(key: Tensor) -> int:
-    return -key.shape[-2] % (_N_BYTES // key.dtype.itemsize)
+    return -key.shape[-2] % (ALIGNED_BYTES // key.dtype.itemsize)
 
 
 def _with_more_keys(

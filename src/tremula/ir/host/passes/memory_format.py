@@ -11,7 +11,7 @@ from tremula.ir.nodes import operand, schema_name
 from tremula.ir.step import PARAMETER, CapturedStep
 
 aten = torch.ops.aten
-_IMAGE_RANK = 4
+IMAGE_RANK = 4
 _VIEWS = (aten.view.default, aten._unsafe_view.default)
 
 
@@ -33,7 +33,7 @@ def is_dense(tensor: Tensor) -> bool:
 def image_format(step: CapturedStep, device: torch.device) -> torch.memory_format:
     """The format of weights and states with the rank of an image; operations propagate it."""
     has_images = any(
-        node.target is aten.convolution.default and node.meta["val"].dim() == _IMAGE_RANK
+        node.target is aten.convolution.default and node.meta["val"].dim() == IMAGE_RANK
         for node in step.graph.nodes
     )
     is_on_gpu = device.type == "cuda"
@@ -42,7 +42,7 @@ def image_format(step: CapturedStep, device: torch.device) -> torch.memory_forma
 
 def device_copy(value: Tensor, device: torch.device, images: torch.memory_format) -> Tensor:
     """A copy on a device, in the format of images if it may be one."""
-    is_image = value.dim() == _IMAGE_RANK
+    is_image = value.dim() == IMAGE_RANK
     form = images if is_image else torch.preserve_format
     return value.detach().to(device, copy=True, memory_format=form)
 
@@ -170,7 +170,7 @@ def keep_memory_format(step: CapturedStep) -> CapturedStep:
 
 def _is_reordered_image(node: fx.Node) -> bool:
     """A copy for the sake of its format, read only by operations that take any."""
-    if node.target is not aten.clone.default or node.meta["val"].dim() != _IMAGE_RANK:
+    if node.target is not aten.clone.default or node.meta["val"].dim() != IMAGE_RANK:
         return False
     has_order = node.kwargs.get("memory_format") in (torch.contiguous_format, torch.channels_last)
     readers = [user for user in node.users if not _is_copy(user)]

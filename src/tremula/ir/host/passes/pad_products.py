@@ -17,7 +17,7 @@ from tremula.ir.step import CapturedStep
 
 aten = torch.ops.aten
 _PRODUCTS = (aten.mm.default, aten.bmm.default, aten.addmm.default)
-_N_BYTES = 16
+ALIGNED_BYTES = 16
 # Multiplications for each number that is read or written. With fewer, memory binds a product, and
 # copies of its operands would take as long as it does.
 _MIN_INTENSITY = 128
@@ -58,7 +58,7 @@ def _padding(node: fx.Node) -> tuple[int, int, int]:
         return 0, 0, 0
     if node.target is aten.addmm.default and operand(node).meta["val"].dim() != 1:
         return 0, 0, 0
-    n_aligned = _N_BYTES // left.dtype.itemsize
+    n_aligned = ALIGNED_BYTES // left.dtype.itemsize
     left_by_rows, right_by_rows = (_is_by_rows(value) for value in (left, right))
     pads_between = left_by_rows or not right_by_rows  # along which a factor is contiguous
     return (

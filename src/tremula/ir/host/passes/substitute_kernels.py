@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from tremula.ir.host.passes.memory_format import IMAGE_RANK
 from tremula.ir.nodes import ints, operand, whole
 from tremula.ir.step import CapturedStep
 
 aten = torch.ops.aten
-_IMAGE_RANK = 4
 
 # -- gradients of convolutions on a CPU ------------------------------------------------------------
 
@@ -32,7 +32,7 @@ def _is_plain(node: fx.Node) -> bool:
     value: Tensor = operand(node, 2).meta["val"]
     kernel = value.shape[2:]
     return (
-        value.dim() == _IMAGE_RANK
+        value.dim() == IMAGE_RANK
         and value.dtype is torch.float32
         and not transposed
         and whole(groups) == 1

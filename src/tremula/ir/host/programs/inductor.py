@@ -30,7 +30,7 @@ from tremula.ir.host.compiled.store import (
     stored_function,
 )
 from tremula.ir.host.passes.join_products import join_products
-from tremula.ir.host.passes.memory_format import relax_strides
+from tremula.ir.host.passes.memory_format import IMAGE_RANK, relax_strides
 from tremula.ir.host.passes.pad_products import pad_products
 from tremula.ir.host.passes.small_products import sum_small_products
 from tremula.ir.host.passes.substitute_kernels import use_fast_tanh
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 _log = logging.getLogger("tremula.gpu")
-_IMAGE_RANK = 4
 
 
 class InductorProgram(HostProgram):
@@ -238,7 +237,7 @@ def _with_channels_last(part: CapturedStep) -> CapturedStep:
         for operand in node.args[1:3] if is_backward else node.args[:2]:
             value = operand.meta["val"]
             # A single channel needs no conversion, and its gradient takes operands of any format.
-            if value.dim() == _IMAGE_RANK and (value.shape[1] > 1 or not is_backward):
+            if value.dim() == IMAGE_RANK and (value.shape[1] > 1 or not is_backward):
                 node.replace_input_with(operand, _converted(part.graph, operand, converted))
     return part
 

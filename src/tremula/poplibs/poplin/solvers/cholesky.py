@@ -11,6 +11,7 @@ import numpy as np
 
 from tremula.base.types import FLOAT, Type, float32, uint32
 from tremula.codelets import InOut, Input, MultiVertex, Vector, Vertex
+from tremula.codelets.cost.slots import LAUNCH_CYCLES
 from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
@@ -21,7 +22,6 @@ from tremula.poplibs.families import family
 from tremula.poplibs.poplin.solvers.panels import (
     DEFAULT_WIDTH,
     DIVIDE_SLOTS,
-    LAUNCH_CYCLES,
     SQRT_SLOTS,
     START_SLOTS,
     Panels,

@@ -17,6 +17,7 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, float32, uint32
 from tremula.codelets import InOut, Input, MultiVertex, Vector
+from tremula.codelets.cost.slots import LAUNCH_CYCLES
 from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
@@ -32,7 +33,7 @@ from tremula.poplibs.registry import PoplibsError
 DEFAULT_WIDTH = 16  # columns of a panel: as many as the matrix unit has outputs
 
 # Cycles: launching the workers, and a worker's entry and exit, as for other vector codelets.
-LAUNCH_CYCLES, START_SLOTS = 11, 20
+START_SLOTS = 20
 DIVIDE_SLOTS, SQRT_SLOTS = 3, 5
 # The matrix unit in float: 8 inputs × 16 outputs per pass; the published cost of a 1×1 convolution.
 AMP_INPUTS, AMP_OUTPUTS = 8, 16

@@ -11,6 +11,7 @@ import numpy as np
 
 from tremula.base.types import FLOAT, Type, float32, uint32
 from tremula.codelets import InOut, Input, MultiVertex, Output, Vector, Vertex
+from tremula.codelets.cost.slots import LAUNCH_CYCLES
 from tremula.codelets.flops import no_flops
 from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
@@ -24,7 +25,6 @@ from tremula.poplibs.families import family
 from tremula.poplibs.poplin.solvers.panels import (
     DEFAULT_WIDTH,
     DIVIDE_SLOTS,
-    LAUNCH_CYCLES,
     SQRT_SLOTS,
     START_SLOTS,
     Panels,

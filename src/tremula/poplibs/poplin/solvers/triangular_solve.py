@@ -11,6 +11,7 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, Type, int32, uint32
 from tremula.codelets import Input, MultiVertex, Output, Vector
+from tremula.codelets.cost.slots import LAUNCH_CYCLES
 from tremula.codelets.flops import no_flops
 from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
@@ -22,7 +23,6 @@ from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
 from tremula.poplibs.poplin.solvers.panels import (
     DEFAULT_WIDTH,
-    LAUNCH_CYCLES,
     START_SLOTS,
     Panels,
     PanelStep,

@@ -13,6 +13,7 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import BOOL, QUARTER, Type
 from tremula.codelets import Output, Vector, Vertex
+from tremula.codelets.cost.slots import LAUNCH_CYCLES
 from tremula.codelets.flops import no_flops
 from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
@@ -32,7 +33,6 @@ from tremula.poplibs.poputil import is_writeable, replayed, tile_regions
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 START_SLOTS = 26  # published: 23 to 26, then 64 bits per slot
-LAUNCH_CYCLES = 11
 
 
 @replayed
