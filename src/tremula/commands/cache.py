@@ -12,10 +12,10 @@ from tremula.base.errors import PoplarError
 from tremula.base.storage import cache_contents
 from tremula.base.storage.cache_contents import KINDS, CacheFile, CacheKind
 from tremula.base.storage.cache_dir import cache_dir
+from tremula.base.storage.checked_file import DAY_S
 from tremula.commands.arguments import one_of, positive
 from tremula.commands.progress import progress
 
-_DAY_S = 24 * 3600
 _DEFAULT_DAYS = 30
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 ACTIONS = {
@@ -117,7 +117,7 @@ def _summary(files: list[CacheFile]) -> str:
 
 
 def _last_use(files: list[CacheFile]) -> str:
-    days = int((time.time() - max(file.used for file in files)) / _DAY_S)
+    days = int((time.time() - max(file.used for file in files)) / DAY_S)
     return "used today" if days < 1 else f"used {days} day{'s' * (days > 1)} ago"
 
 

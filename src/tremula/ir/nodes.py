@@ -91,6 +91,7 @@ _TYPE_NAMES = {
     torch.uint8: "Byte",
     torch.bool: "Bool",
 }
+HALF_TYPES = (torch.float16, torch.bfloat16)
 
 # -- what an operation does ------------------------------------------------------------------------
 

@@ -2,10 +2,10 @@
 
 import bisect
 import itertools
-import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from operator import getitem
 from typing import Any, TypeGuard
 
 import torch
@@ -29,7 +29,7 @@ from tremula.ir.nodes import (
     type_name,
     written_arguments,
 )
-from tremula.ir.ops import markers as _markers  # noqa: F401  registers tremula::gradient
+from tremula.ir.ops.markers import GRADIENT_MARK
 from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN, Origin
 from tremula.ir.recording import Recording
 from tremula.ir.tapes import CallTape
@@ -204,7 +204,7 @@ class Recorder(TorchDispatchMode):
         if torch.Tag.pointwise in func.tags and not any(map(_is_known, args)):
             # Shapes and types depend on no number's value: all numbers are equal.
             args = tuple(1.0 if type(value) is float else value for value in args)
-        elif func is _GRADIENT:  # whose number changes no shape
+        elif func is GRADIENT_MARK:  # whose number changes no shape
             args = (args[0], 0)
         return call_with_fakes(func, self.fakes, args, kwargs)
 
@@ -226,7 +226,7 @@ class Recorder(TorchDispatchMode):
         for index, item in enumerate(results):
             if not isinstance(item, Tensor) or (self.knows(item) and not is_write):
                 continue  # an argument returned unchanged, such as by a dropout that drops nothing
-            getter = self.graph.call_function(_GETITEM, (node, index))
+            getter = self.graph.call_function(getitem, (node, index))
             getter.meta[ORIGIN] = origin
             self._bind(getter, item)
 
@@ -402,8 +402,6 @@ def _as_real_tensors_say(func: Callable, args: tuple, kwargs: dict, error: Excep
 # torch's stubs hide it.
 _next_sequence_number = torch.autograd._get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
 _FAKE = torch._subclasses.FakeTensor
-_GETITEM = operator.getitem
-_GRADIENT = torch.ops.tremula.gradient.default
 
 
 # -- values known while recording: constants, and what is computed from them -----------------------

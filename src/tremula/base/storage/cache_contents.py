@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tremula.base.storage.cache_dir import cache_dir
-from tremula.base.storage.checked_file import is_whole
+from tremula.base.storage.checked_file import DAY_S, is_whole
 
 _HEX = "[0-9a-f]"
-_DAY_S = 24 * 3600
 _UNFINISHED_S = 3600  # a file that is still being written is younger
 
 
@@ -138,7 +137,7 @@ def to_prune(max_days: float | None, max_bytes: int | None) -> list[CacheFile]:
     """Files that were not used for some days, and then the longest unused above a size."""
     files = [file for kind in KINDS if kind.is_remade for file in files_of(kind)]
     files.sort(key=lambda file: file.used)
-    oldest = -float("inf") if max_days is None else time.time() - max_days * _DAY_S
+    oldest = -float("inf") if max_days is None else time.time() - max_days * DAY_S
     total, result = sum(file.n_bytes for file in files), []
     for file in files:
         if file.used < oldest or (max_bytes is not None and total > max_bytes):

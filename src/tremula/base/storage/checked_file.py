@@ -14,7 +14,7 @@ from tremula.base.storage.atomic_file import atomic_file
 
 _MARK = b"tremula\1"
 _N_CHECK = hashlib.sha256().digest_size + len(_MARK)
-_DAY_S = 24 * 3600
+DAY_S = 24 * 3600
 
 
 def write_checked(path: Path, content: bytes) -> None:
@@ -54,5 +54,5 @@ def _whole_content(path: Path) -> bytes | None:
 def _note_use(path: Path) -> None:
     """Set the time of a file in use: `tremula cache prune` removes what was not used for long."""
     with suppress(OSError):
-        if time.time() - path.stat().st_mtime > _DAY_S:
+        if time.time() - path.stat().st_mtime > DAY_S:
             os.utime(path)

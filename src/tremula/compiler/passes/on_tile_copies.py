@@ -16,6 +16,7 @@ from tremula.compiler.passes.piece_sweeps import (
     take_moving,
     words_in_order,
 )
+from tremula.compiler.passes.vertex_bytes import WORD_BYTES
 from tremula.compiler.program_ir import FrozenGraph
 from tremula.hardware import Chip
 from tremula.poplar.tensors.interval_sweeps import filled
@@ -35,7 +36,6 @@ _NO_PIECES: Pieces = tuple(np.empty(0, np.int64) for _ in range(3))  # type: ign
 
 # A copy within a tile is described by its source, its destination and its size; equal pieces at
 # regular distances are one copy, with their number and both distances besides.
-WORD_BYTES = 4
 DESCRIPTOR_WORDS, STRIDED_WORDS = 3, 6
 
 

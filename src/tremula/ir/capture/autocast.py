@@ -5,7 +5,7 @@ operands of products. It leaves softmax, norms and the like in the type they get
 GPUs, which scripts are written for, compute them in float32, and so does this file.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.amp.autocast_mode import autocast
 
 from tremula.base.libraries.patching import wrapped
+from tremula.ir.nodes import HALF_TYPES
 
 _DEVICES = frozenset({"cpu", "cuda", "ipu"})  # other names are PyTorch's to reject
-_HALVES = (torch.float16, torch.bfloat16)
 _is_enabled, _type_in_use = torch.is_autocast_enabled, torch.get_autocast_dtype
 
 # Functions that PyTorch computes in float32 on a GPU under autocast.
@@ -33,7 +33,7 @@ _IN_FLOAT = (
 _IN_FLOAT_BY_DEFAULT = "prod softmax log_softmax cumprod cumsum sum".split()
 
 
-def _functions(names: list[str]) -> frozenset[Callable]:
+def _functions(names: Iterable[str]) -> frozenset[Callable]:
     owners = (torch, Tensor, F)
     return frozenset(getattr(o, name) for name in names for o in owners if hasattr(o, name))
 
@@ -51,7 +51,7 @@ def as_products(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     dtype = _type_in_use("cpu")
 
     def cast(value: Any) -> Any:  # noqa: ANN401 - arguments as they are
-        is_float = isinstance(value, Tensor) and value.dtype in (torch.float32, *_HALVES)
+        is_float = isinstance(value, Tensor) and value.dtype in (torch.float32, *HALF_TYPES)
         return value.to(dtype) if is_float else value
 
     return tuple(map(cast, args)), {name: cast(value) for name, value in kwargs.items()}
@@ -68,7 +68,7 @@ def in_float(func: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
 
 
 def _as_float(value: Any) -> Any:  # noqa: ANN401 - arguments as they are
-    return value.float() if isinstance(value, Tensor) and value.dtype in _HALVES else value
+    return value.float() if isinstance(value, Tensor) and value.dtype in HALF_TYPES else value
 
 
 @contextmanager

@@ -76,3 +76,5 @@ def _clone(x: Tensor, *_arguments: object) -> Tensor:
 
 
 _define_markers()
+
+GRADIENT_MARK = torch.ops.tremula.gradient.default

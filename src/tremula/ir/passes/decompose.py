@@ -1,7 +1,7 @@
 """Pass: operations without a lowering are decomposed into operations that have one."""
 
-import operator
 from collections.abc import Callable, Sequence
+from operator import getitem
 from typing import Any
 
 import torch
@@ -70,7 +70,7 @@ class _Decomposer(Recorder):
             self._keep_call(node)
             return
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
-        if node.target is not _GETITEM and (
+        if node.target is not getitem and (
             self._is_complex(node.target, args, kwargs) or _any_complex(node.meta["val"])
         ):
             with self:
@@ -109,7 +109,7 @@ class _Decomposer(Recorder):
 
     def _keep_call(self, node: fx.Node) -> None:
         """Copy a node. Its fake result is what it was: nothing needs to be computed again."""
-        if node.target is _GETITEM:
+        if node.target is getitem:
             value = self.values[operand(node)][node.args[1]]
             if self.knows(value) or id(value) in self.pairs:  # of what was decomposed
                 self.values[node] = value
@@ -235,7 +235,6 @@ def _is_composite(func: OpOverload) -> bool:
     return func.namespace == "aten" and func.has_kernel_for_dispatch_key(_COMPOSITE)
 
 
-_GETITEM = operator.getitem
 # Their operands are real.
 _MAKE_COMPLEX = {
     torch.ops.aten.complex.default,

@@ -6,19 +6,17 @@ memory beside the sum that it is added to, those of all layers at once.
 
 import operator
 
-import torch
 from torch import fx
 
 from tremula.ir.nodes import is_view, operand
+from tremula.ir.ops.markers import GRADIENT_MARK
 from tremula.ir.step import CapturedStep
-
-_GRADIENT = torch.ops.tremula.gradient.default
 
 
 def mark_gradients_early(step: CapturedStep) -> CapturedStep:
     """Move marks of gradients, and views between, behind what computes them."""
     for mark in list(step.graph.nodes):
-        if mark.target is _GRADIENT:
+        if mark.target is GRADIENT_MARK:
             chain = [mark]
             while _shows_another(source := operand(chain[-1])):
                 chain.append(source)

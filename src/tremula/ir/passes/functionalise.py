@@ -16,9 +16,9 @@ what the view looks at; what comes out at the top is the base's new value, and i
 1. At the end, results that only repeat a parameter, buffer or input never written are dropped.
 """
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import getitem
 
 import torch
 from torch import Tensor, fx
@@ -133,7 +133,7 @@ class _Functionaliser:
         return value
 
     def _call(self, node: fx.Node) -> None:
-        if node.target is _GETITEM:
+        if node.target is getitem:
             self._getitem(node)
         elif node.target in WRITTEN_THROUGH and _writes_statistics(node):
             self._written_through(node)
@@ -193,7 +193,7 @@ class _Functionaliser:
             node = self.emit(overload_of(view), (value, *view.args[1:]), view.kwargs, like=view)
         if item is None:
             return node
-        part = self.emit(_GETITEM, (node, item))
+        part = self.emit(getitem, (node, item))
         part.meta["val"] = node.meta["val"][item]
         return part
 
@@ -203,7 +203,7 @@ class _Functionaliser:
         values = [result]
         if len(targets) > 1:
             items = enumerate(result.meta["val"])
-            values = [self.emit(_GETITEM, (result, i), val=fake) for i, fake in items]
+            values = [self.emit(getitem, (result, i), val=fake) for i, fake in items]
         for target, value in zip(targets, values, strict=True):
             self._store(target, self._in_type_of(target, value))
         now = [_seen_alike(self.tensors[target]) for target in targets]
@@ -284,7 +284,7 @@ class _Functionaliser:
         news = [a.meta["val"].detach().clone() for a in extra]
         call.meta["val"] = (*node.meta["val"], *news)
         for offset, target in enumerate(extra):
-            new = self.emit(_GETITEM, (call, n_results + offset), val=news[offset])
+            new = self.emit(getitem, (call, n_results + offset), val=news[offset])
             self._store(target, new)
 
     def _own(self, value: object) -> object:
@@ -437,5 +437,4 @@ WRITTEN_THROUGH: dict[object, tuple[Callable, tuple[int, ...]]] = {
     aten._native_batch_norm_legit.default: (_functional_batch_norm, (3, 4)),
     aten._batch_norm_with_update.default: (_functional_training, (3, 4)),
 }
-_GETITEM = operator.getitem
 _NEEDS_STRIDES = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}

@@ -18,12 +18,12 @@ from torch import Tensor, fx
 
 import tremula.ir.ops.shards  # noqa: F401  registers tremula::own_shard
 from tremula.ir.errors import UnsupportedOperations
+from tremula.ir.ops.markers import GRADIENT_MARK
 from tremula.ir.origin import OPTIMISER, ORIGIN, Origin
 from tremula.ir.passes.clean import drop_dead
 from tremula.ir.passes.offload_activations import PartReads, base_of
 from tremula.ir.step import OUTPUT, PARAMETER, STATE, CapturedStep
 
-_GRADIENT = torch.ops.tremula.gradient.default
 OWN_SHARD = torch.ops.tremula.own_shard.default
 GATHERED = torch.ops.tremula.gathered.default
 SUM_OVER_REPLICAS = torch.ops.tremula.sum_over_replicas.default
@@ -75,7 +75,7 @@ class _ShardedWeight:
             self._shorten(input_node)
         number = self.step.rule.names.index(self.name)  # pyright: ignore[reportOptionalMemberAccess]
         for node in list(self.step.graph.nodes):
-            if node.target is _GRADIENT and node.args[1] == number:
+            if node.target is GRADIENT_MARK and node.args[1] == number:
                 self._shorten(node)
             elif _is_of_update(node):
                 self._visit(node)

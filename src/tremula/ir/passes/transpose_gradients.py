@@ -13,10 +13,10 @@ import torch
 from torch import fx
 
 from tremula.ir.nodes import operand
+from tremula.ir.ops.markers import GRADIENT_MARK
 from tremula.ir.step import PARAMETER, CapturedStep
 
 aten = torch.ops.aten
-_GRADIENT = torch.ops.tremula.gradient.default
 _T, _MM = aten.t.default, aten.mm.default
 # Products, and which of their arguments is the right operand.
 _RIGHT_OPERAND: dict[object, int] = {_MM: 1, aten.addmm.default: 2}
@@ -32,7 +32,7 @@ def transpose_gradients(step: CapturedStep) -> CapturedStep:
     pairs = zip(step.inputs, step.placeholders(), strict=True)
     weights = {slot.name: node for slot, node in pairs if slot.kind == PARAMETER}
     for mark in list(step.graph.nodes):
-        if mark.target is _GRADIENT:
+        if mark.target is GRADIENT_MARK:
             weight = weights.get(step.rule.names[mark.args[1]])
             product = _product_of(operand(mark))
             if product is not None and weight is not None and _is_read_transposed(weight):

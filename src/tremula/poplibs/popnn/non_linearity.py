@@ -26,6 +26,7 @@ from tremula.poplibs.popops.elementwise.costs import LoopCost
 from tremula.poplibs.popops.elementwise.element_op import VectorCost, costs
 from tremula.poplibs.popops.elementwise.flat_codelets import FlatCodelet, make_flat
 from tremula.poplibs.popops.elementwise.fused import converter
+from tremula.poplibs.popops.elementwise.operations import gelu_by_erf
 from tremula.poplibs.popops.vertex_layout import aligned, run_spread
 from tremula.poplibs.poputil import clone_in_order, replayed
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
@@ -81,10 +82,6 @@ def tanh_of(x):
 def gelu_of(x):
     inner = float32(GELU_SCALE) * (x + float32(GELU_CUBE) * x * x * x)
     return float32(0.5) * x * (float32(1) + math.tanh(inner))
-
-
-def gelu_erf_of(x):
-    return float32(0.5) * x * (float32(1) + math.erf(x * float32(SQRT_HALF)))
 
 
 def swish_of(x):
@@ -199,7 +196,7 @@ TABLE: dict[NonLinearityType, NonLinearityMath] = {
         gelu_of, gelu_slope, _gelu, _gelu_slope, costs(10, 2, 5, 4), costs(10, 2, 5, 4),
         from_input=True),
     NonLinearityType.GELU_ERF: NonLinearityMath(
-        gelu_erf_of, gelu_erf_slope, lambda x: 0.5 * x * (1 + _erf(x * SQRT_HALF)),
+        gelu_by_erf, gelu_erf_slope, lambda x: 0.5 * x * (1 + _erf(x * SQRT_HALF)),
         _gelu_erf_slope, costs(22, 1, 16, 1), costs(28, 1, 20, 1), is_published=False,
         from_input=True),
     NonLinearityType.SWISH: NonLinearityMath(

@@ -7,8 +7,8 @@ from tremula.hardware import chip, exchange_latency_cycles
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.validate.rows import MeasuredRow
-from tremula.validate.timing import Timing, time_program
-from tremula.validate.workloads.layout import copy_to_tiles, map_rows
+from tremula.validate.timing import time_program
+from tremula.validate.workloads.layout import copy_to_tiles, map_rows, time_messages
 from tremula.validate.workloads.table import ModelledValue, workload
 
 FAMILY = "memory and exchange"
@@ -22,7 +22,7 @@ def column_latency(row: MeasuredRow, chip_name: str) -> ModelledValue:
     here = chip(chip_name)
     n_in_column = here.n_tiles // here.n_columns
     first = 0 if row.metric.endswith("min") else n_in_column - 2
-    timing = _time_pairs(chip_name, np.array([first]), np.array([first + 1]), 1)
+    timing = time_messages(chip_name, 1, np.array([first]), np.array([first + 1]), 1)
     return ModelledValue(timing.exchange, timing.clock_hz)
 
 
@@ -35,7 +35,7 @@ def farthest_latency(row: MeasuredRow, chip_name: str) -> ModelledValue:  # noqa
     source, target = (c.ravel() for c in np.meshgrid(corners.ravel(), corners.ravel()))
     pairs = zip(source[source != target], target[source != target], strict=True)
     slowest = max(pairs, key=lambda pair: _way(chip_name, *pair))
-    timing = _time_pairs(chip_name, np.array([slowest[0]]), np.array([slowest[1]]), 1)
+    timing = time_messages(chip_name, 1, np.array([slowest[0]]), np.array([slowest[1]]), 1)
     return ModelledValue(timing.exchange, timing.clock_hz)
 
 
@@ -51,14 +51,14 @@ def words_between_tiles(row: MeasuredRow, chip_name: str) -> ModelledValue:
     n = row.number("transfers", 1)
     source, target = (np.array([0]), np.array([n_tiles // 4])) if n == 1 else _pairs(n, n_tiles)
     n_words = -(-row.number("bytes", 4) // FLOAT.n_bytes)
-    return ModelledValue.of(_time_pairs(chip_name, source, target, n_words))
+    return ModelledValue.of(time_messages(chip_name, 1, source, target, n_words))
 
 
 @workload("concurrent tile-to-tile copies on chip", FAMILY)
 def large_messages(row: MeasuredRow, chip_name: str) -> ModelledValue:
     source, target = _pairs(row.number("transfers"), chip(chip_name).n_tiles)
     n_bytes = row.number("bytes", N_LARGE_BYTES)
-    timing = _time_pairs(chip_name, source, target, n_bytes // FLOAT.n_bytes)
+    timing = time_messages(chip_name, 1, source, target, n_bytes // FLOAT.n_bytes)
     return ModelledValue.of(timing, n_bytes=float(len(source) * n_bytes))
 
 
@@ -131,13 +131,3 @@ def _pairs(n: int, n_tiles: int) -> tuple[Ints, Ints]:
         return chosen[:n], chosen[n:]
     order = random.permutation(n_tiles)
     return order[:n], np.roll(order, 1)[:n]
-
-
-def _time_pairs(chip_name: str, source: Ints, target: Ints, n_words: int) -> Timing:
-    def build(graph: Graph, sequence: Sequence) -> None:
-        ours, theirs = (graph.add_variable(FLOAT, [len(source), n_words], name) for name in "ab")
-        map_rows(graph, ours, source)
-        map_rows(graph, theirs, target)
-        sequence.add(Copy(ours, theirs))
-
-    return time_program(chip_name, 1, build)

@@ -1,4 +1,4 @@
-"""Tile maps and copies that workloads share."""
+"""Tile maps, copies and messages between tiles that workloads share."""
 
 from collections.abc import Iterable
 
@@ -9,6 +9,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
+from tremula.validate.timing import Timing, time_program
 
 Ints = np.ndarray
 
@@ -31,3 +32,15 @@ def copy_to_tiles(
     many = graph.add_variable(FLOAT, [n_targets, n_words], "many")
     map_rows(graph, many)
     sequence.add(Copy(one.broadcast(n_targets), many))
+
+
+def time_messages(chip_name: str, n_ipus: int, source: Ints, target: Ints, n_words: int) -> Timing:
+    """Different words from each source tile to its target tile, all at once."""
+
+    def build(graph: Graph, sequence: Sequence) -> None:
+        ours, theirs = (graph.add_variable(FLOAT, [len(source), n_words], name) for name in "ab")
+        map_rows(graph, ours, source)
+        map_rows(graph, theirs, target)
+        sequence.add(Copy(ours, theirs))
+
+    return time_program(chip_name, n_ipus, build)

@@ -8,7 +8,7 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.validate.rows import MeasuredRow
 from tremula.validate.timing import Timing, time_program
-from tremula.validate.workloads.layout import map_rows
+from tremula.validate.workloads.layout import map_rows, time_messages
 from tremula.validate.workloads.table import ModelledValue, NoWorkload, workload
 
 Ints = np.ndarray
@@ -41,18 +41,6 @@ def _n_chips_for(here: int, there: int) -> int:
     return max(here, there) // 2 * 2 + 2
 
 
-def _time_messages(chip_name: str, n_ipus: int, source: Ints, target: Ints, n_words: int) -> Timing:
-    """Different words from each source tile to its target tile, all at once."""
-
-    def build(graph: Graph, sequence: Sequence) -> None:
-        ours, theirs = (graph.add_variable(FLOAT, [len(source), n_words], name) for name in "ab")
-        map_rows(graph, ours, source)
-        map_rows(graph, theirs, target)
-        sequence.add(Copy(ours, theirs))
-
-    return time_program(chip_name, n_ipus, build)
-
-
 def chip_to_chip(
     row: MeasuredRow, chip_name: str, n_messages: int, n_words: int
 ) -> tuple[Timing, int]:
@@ -69,7 +57,7 @@ def chip_to_chip(
     source, target = here * n_tiles + tiles, there * n_tiles + tiles
     if goes_back:
         source, target = np.concatenate((source, target)), np.concatenate((target, source))
-    timing = _time_messages(chip_name, _n_chips_for(here, there), source, target, n_words)
+    timing = time_messages(chip_name, _n_chips_for(here, there), source, target, n_words)
     return timing, len(source)
 
 
@@ -110,7 +98,7 @@ def random_system_wide(row: MeasuredRow, chip_name: str) -> ModelledValue:
     n_bytes = row.number("bytes", N_LARGE_BYTES)
     half, random = n // 2, np.random.default_rng(0)
     target = np.concatenate((half + random.permutation(n - half), random.permutation(half)))
-    timing = _time_messages(chip_name, row.n_ipus, np.arange(n), target, n_bytes // 4)
+    timing = time_messages(chip_name, row.n_ipus, np.arange(n), target, n_bytes // 4)
     return ModelledValue.of(timing, n_bytes=float(n * n_bytes))
 
 
@@ -150,7 +138,7 @@ def gather_or_scatter(row: MeasuredRow, chip_name: str) -> ModelledValue:
     n_words = row.number("bytes", 4) // FLOAT.n_bytes
     ones = np.full(len(many), one)
     ends = (many, ones) if row.workload.startswith("gather") else (ones, many)
-    timing = _time_messages(chip_name, n_ipus, *ends, n_words)
+    timing = time_messages(chip_name, n_ipus, *ends, n_words)
     return ModelledValue.of(timing, n_bytes=float(4 * len(many) * n_words))
 
 

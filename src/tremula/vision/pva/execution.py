@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tremula.vision.lazy_list import LazyList
-from tremula.vision.pva.programs import ComputeSet, Program
+from tremula.vision.pva.programs import ComputeSet, Program, program_of_step
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.report.time_totals import (
     interval_of_total,
@@ -158,7 +158,7 @@ class ExecutionStep:
     @property
     def program(self) -> Program:
         """The program that ran."""
-        return Program(self._reader, int(self._reader.table("steps")["program"][self._step]))
+        return program_of_step(self._reader, self._step)
 
     @property
     def cyclesByTile(self) -> Ints:

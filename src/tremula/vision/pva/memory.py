@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from tremula.vision.pva.names import CATEGORY_OF_NAME
-from tremula.vision.pva.programs import Program, VertexType
+from tremula.vision.pva.programs import Program, VertexType, program_of_step
 from tremula.vision.pva.variables import Variable
 from tremula.vision.report.reader import LiveSet, ReportReader
 
@@ -161,7 +161,7 @@ class LivenessProgramStep:
     @property
     def program(self) -> Program:
         """The program of the step."""
-        return Program(self._reader, int(self._reader.table("steps")["program"][self._step]))
+        return program_of_step(self._reader, self._step)
 
     @property
     def notAlwaysLiveMemory(self) -> NotAlwaysLiveMemory:

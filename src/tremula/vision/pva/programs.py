@@ -200,6 +200,11 @@ class Program:
         return f"Program({self.type.name}, {self.name!r})"
 
 
+def program_of_step(reader: ReportReader, step: int) -> Program:
+    """The program that a static step is."""
+    return Program(reader, int(reader.table("steps")["program"][step]))
+
+
 class ProgramVisitor:
     """Override `visit<Type>(self, program)` for the types you want; others go to visitDefault."""
 

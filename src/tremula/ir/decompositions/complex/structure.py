@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_map
 
 from tremula.ir.complex_pair import Operand, Pair, as_pair, part_type, parts
 from tremula.ir.op_table import decomposes, decomposes_complex
+from tremula.ir.ops.markers import GRADIENT_MARK
 
 aten = torch.ops.aten
 
@@ -85,11 +86,10 @@ def _alike(function: Callable) -> Callable:
 _enter_alike()
 
 
-@decomposes_complex(torch.ops.tremula.gradient.default)
+@decomposes_complex(GRADIENT_MARK)
 def gradient_mark(x: Pair, parameter: int) -> Pair:
     """Either part's gradient is reduced."""
-    mark = torch.ops.tremula.gradient.default
-    return Pair(mark(x.re, parameter), mark(x.im, parameter))
+    return Pair(GRADIENT_MARK(x.re, parameter), GRADIENT_MARK(x.im, parameter))
 
 
 # -- between real and complex tensors --------------------------------------------------------------

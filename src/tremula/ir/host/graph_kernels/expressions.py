@@ -12,7 +12,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from tremula.ir.nodes import operand, overload_of
+from tremula.ir.nodes import HALF_TYPES, operand, overload_of
 
 aten = torch.ops.aten
 
@@ -27,7 +27,6 @@ ELEMENT_TYPES = {
     torch.uint8: "uint8",
     torch.bool: "int1",
 }
-_HALF_TYPES = (torch.float16, torch.bfloat16)
 
 
 class MissingFunctionError(Exception):
@@ -56,7 +55,7 @@ class Dialect:
 
     def as_float(self, node: fx.Node) -> str:
         """What follows a load, so that halves are computed in float32."""
-        return f".to({self.lib}.float32)" if node.meta["val"].dtype in _HALF_TYPES else ""
+        return f".to({self.lib}.float32)" if node.meta["val"].dtype in HALF_TYPES else ""
 
 
 TRITON = Dialect("triton", "tl", exp="tl.exp", sigmoid="tl.sigmoid", has_libdevice=True)

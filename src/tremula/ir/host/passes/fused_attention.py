@@ -16,7 +16,7 @@ from torch import Tensor, fx
 from tremula.ir.decompositions.attention import attention, attention_backward
 from tremula.ir.host.passes.aligned_attention import ALIGNED, needs_more_keys
 from tremula.ir.host.passes.constant_masks import CAUSAL, ConstantMasks
-from tremula.ir.nodes import operand
+from tremula.ir.nodes import HALF_TYPES, operand
 from tremula.ir.ops.attention import spelled_out, spelled_out_backward
 from tremula.ir.step import CapturedStep
 
@@ -28,7 +28,6 @@ _DROPPING_BACKWARD = torch.ops.tremula.attention_backward.default
 
 # Names of PyTorch's kernels.
 FLASH, CUDNN, EFFICIENT = "flash", "cudnn", "efficient"
-_HALVES = (torch.float16, torch.bfloat16)
 _LARGEST_HEAD = 256  # features, of flash attention
 _ALIGNED = 8  # features: kernels read 16 bytes at a time
 _MASK_ALIGNED = 16  # numbers of a row of a mask
@@ -109,7 +108,7 @@ def fused_kernel(call: _Call) -> str | None:
     n_features = query.shape[-1]
     # For floats products and a softmax are faster than the memory-efficient kernel, also with rows
     # that are not aligned: a step of ViT-B, with 197 keys, took 27.96 ms, with the kernel 28.54.
-    if query.dtype not in _HALVES or n_features % _ALIGNED or value.shape[-1] != n_features:
+    if query.dtype not in HALF_TYPES or n_features % _ALIGNED or value.shape[-1] != n_features:
         return None
     if call.keep is not None and not _is_drawn_for(call.keep):
         return None

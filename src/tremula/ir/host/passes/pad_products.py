@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from tremula.ir.host.passes.memory_format import relax_strides
-from tremula.ir.nodes import operand
+from tremula.ir.nodes import HALF_TYPES, operand, overload_of
 from tremula.ir.step import CapturedStep
 
 aten = torch.ops.aten
@@ -21,7 +21,6 @@ ALIGNED_BYTES = 16
 # Multiplications for each number that is read or written. With fewer, memory binds a product, and
 # copies of its operands would take as long as it does.
 _MIN_INTENSITY = 128
-_HALVES = (torch.float16, torch.bfloat16)
 
 
 def pad_products(step: CapturedStep) -> CapturedStep:
@@ -42,7 +41,7 @@ def pad_products(step: CapturedStep) -> CapturedStep:
 def _uses_tensor_cores(dtype: torch.dtype) -> bool:
     if dtype is torch.float32:
         return torch.get_float32_matmul_precision() != "highest"
-    return dtype in _HALVES
+    return dtype in HALF_TYPES
 
 
 def _factors(node: fx.Node) -> tuple[fx.Node, fx.Node]:
@@ -92,7 +91,7 @@ def _replace(
                 made = bias.meta["val"].new_empty(n + more_columns)
                 bias = _call(graph, aten.constant_pad_nd.default, (bias, [0, more_columns]), made)
             factors.insert(0, bias)
-        result = graph.call_function(node.target, tuple(factors), dict(node.kwargs))
+        result = graph.call_function(overload_of(node), tuple(factors), dict(node.kwargs))
         result.meta = {**node.meta, "val": whole}
         for dim, (more, size) in enumerate(((more_rows, m), (more_columns, n))):
             if more:

@@ -53,6 +53,7 @@ from tremula.ir.host.programs.known_choices import (
 )
 from tremula.ir.host.programs.program import DeviceState, MicroBatch
 from tremula.ir.host.start_phases import start_phase
+from tremula.ir.nodes import HALF_TYPES
 from tremula.ir.optim.rule import UpdateRule
 from tremula.ir.passes import apply
 from tremula.ir.step import CapturedStep
@@ -79,7 +80,6 @@ _LEAST_SHARE = 0.1  # of the others' size: a smaller gradient may be all roundin
 
 
 _EARLIER = "an earlier process measured it"
-_HALVES = (torch.float16, torch.bfloat16)
 _log = logging.getLogger("tremula.gpu")
 
 
@@ -144,7 +144,7 @@ class FastestProgram(_DrawingFirst):
     @property
     def _computes_in_halves(self) -> bool:
         values = (node.meta.get("val") for node in self.step.graph.nodes)
-        return any(isinstance(v, Tensor) and v.dtype in _HALVES for v in values)
+        return any(isinstance(v, Tensor) and v.dtype in HALF_TYPES for v in values)
 
     @property
     def _rounding(self) -> float:

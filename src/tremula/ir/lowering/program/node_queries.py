@@ -10,12 +10,10 @@ from tremula.base.source import Source
 from tremula.ir.lowering.pointwise.fused import Folded
 from tremula.ir.lowering.types import tile_type
 from tremula.ir.nodes import is_view, overload_name
-from tremula.ir.ops import markers as marker_ops  # noqa: F401  registers tremula::gradient
+from tremula.ir.ops.markers import GRADIENT_MARK
 from tremula.ir.origin import OPTIMISER, ORIGIN
 from tremula.ir.step import PARAMETER, STATE, CapturedStep
 from tremula.poplar.tensors.tensor import Tensor
-
-GRADIENT_MARK = torch.ops.tremula.gradient.default
 
 
 def n_elements(node: fx.Node) -> int:
