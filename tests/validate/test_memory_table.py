@@ -10,6 +10,9 @@ import torch
 from tests.validate.tiny_published import N_TILES, _vit
 from tremula.validate.workloads.models.built_memory import BuiltMemory, built_memory
 from tremula.validate.workloads.models.memory_table import (
+    BEGIN,
+    END,
+    KnownNeeds,
     MemoryNeed,
     by_proportion,
     fullest_tile,
@@ -17,6 +20,7 @@ from tremula.validate.workloads.models.memory_table import (
     public_rows,
     training_of,
     with_batch,
+    write_memory_page,
 )
 from tremula.validate.workloads.models.pipeline import (
     MeasuredOptimizer,
@@ -150,6 +154,27 @@ def test_the_table_has_two_lines_for_each_program(monkeypatch):
     assert "fits" in first
     assert "100 bytes over: 1 code" in second
     assert header.startswith("program")
+
+
+def test_needs_are_kept_and_written_into_a_page(tmp_path, monkeypatch):
+    """A kept need is not computed again; on a page, lines of other programs stay."""
+    row, path, page = public_rows()[0], tmp_path / "needs.jsonl", tmp_path / "page.md"
+    fits = MemoryNeed("a", 1, 900, 1000, {"code": 900})
+    needs = iter([fits, MemoryNeed("a", 2, 1100, 1000, {"code": 1100})])
+    name = "tremula.validate.workloads.models.memory_table.memory_need"
+    monkeypatch.setattr(name, lambda _row, _factor: next(needs))
+    assert KnownNeeds(path).of(row, 1) == fits
+    again = KnownNeeds(path)
+    assert again.of(row, 1) == fits
+    again.of(row, 2)
+    page.write_text(f"before\n{BEGIN}\n\n| b | 0.10 | 0.20 |\n\n{END}\nafter\n")
+    for _ in range(2):
+        write_memory_page(page, again.needs)
+        text = page.read_text()
+        assert text.startswith("before\n")
+        assert text.endswith("after\n")
+        assert "| a | 0.90 | 1.10: too much | 1 code | 1 code |\n| b | 0.10 | 0.20 |\n" in text
+        assert text.count("| program |") == 1
 
 
 @pytest.mark.slow

@@ -57,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--memory", action="store_true",
-        help="instead: whether the public programs fit their chips, with their batch and twice it",
+        help="instead: whether the public programs fit their chips, with their batch and twice it; "
+        "--against, --resume and --page are of these",
     )  # fmt: skip
     parser.add_argument(
         "--large", action="store_true", help="also models that take more than 8 GB to compile"
@@ -137,14 +138,22 @@ def _run_rows(args: argparse.Namespace) -> int:
 
 def _run_memory(args: argparse.Namespace) -> int:
     """The table of memory; `--against` names another file of programs."""
-    from tremula.validate.workloads.models.memory_table import memory_lines, public_rows
+    from tremula.validate.workloads.models.memory_table import (
+        KnownNeeds,
+        memory_lines,
+        public_rows,
+        write_memory_page,
+    )
 
+    known = KnownNeeds(args.resume)
     files = args.against or [None]
     rows = [row for path in files for row in (public_rows(path) if path else public_rows())]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it does not fit: the table says so
-        for line in memory_lines(rows):
+        for line in memory_lines(rows, known):
             print(line, flush=True)
+    if args.page is not None:
+        write_memory_page(args.page, known.needs)
     return 0
 
 

@@ -15,15 +15,21 @@ N_WORST = 12
 
 def write_page(path: Path, outcome: ValidationResult, notes: Iterable[str] = ()) -> None:
     """Replace the generated part of a page; the rest stays."""
+    head, _, tail = split_page(path, BEGIN, END)
+    write_text(path, f"{head}{BEGIN}\n\n{tables(outcome, notes)}\n{END}{tail}")
+
+
+def split_page(path: Path, begin: str, end: str) -> tuple[str, str, str]:
+    """What is before the line `begin` of a page, between it and the line `end`, and behind that."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    if BEGIN not in text or END not in text:
+    head, is_there, rest = text.partition(begin)
+    inside, is_whole, tail = rest.partition(end)
+    if not (is_there and is_whole):
         raise FileLoadError(
             f"{str(path)!r} has no generated part.",
-            hint=f"put the lines {BEGIN!r} and {END!r} where it should stand",
+            hint=f"put the lines {begin!r} and {end!r} where it should stand",
         )
-    head, rest = text.split(BEGIN, 1)
-    tail = rest.split(END, 1)[1]
-    write_text(path, f"{head}{BEGIN}\n\n{tables(outcome, notes)}\n{END}{tail}")
+    return head, inside, tail
 
 
 def tables(outcome: ValidationResult, notes: Iterable[str] = ()) -> str:

@@ -31,29 +31,46 @@ class Results(Protocol):
         ...
 
 
-class SavedResults:
-    """A file of results: predictions, or why there is none. Unreadable lines are skipped."""
+class SavedRecords:
+    """A file of records by what decides them. Unreadable lines are skipped."""
 
     def __init__(self, path: Path):
         self.path = path
         self._code = code_fingerprint(*_CODE)
-        self._known: dict[str, Outcome] = {}
+        self._known: dict[str, dict] = {}
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             try:
                 key, record = json.loads(line)
-                self._known[key] = Outcome.from_record(record)
-            except (ValueError, TypeError, KeyError):  # cut off where the last run ended
+                self._known[key] = dict(record)
+            except (ValueError, TypeError):  # cut off where the last run ended
                 continue
+
+    def find(self, *decides: object) -> dict | None:
+        return self._known.get(self._key(decides))
+
+    def keep(self, record: dict[str, object], *decides: object) -> None:
+        key = self._key(decides)
+        self._known[key] = record
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([key, record]) + "\n")
+
+    def _key(self, decides: tuple[object, ...]) -> str:
+        return hashlib.sha256(repr((*decides, self._code)).encode()).hexdigest()[:32]
+
+
+class SavedResults:
+    """A file of results: predictions, or why there is none."""
+
+    def __init__(self, path: Path):
+        self._records = SavedRecords(path)
 
     def find(self, row: MeasuredRow) -> Outcome | None:
         """What an earlier run computed for a row."""
-        return self._known.get(self._key(row))
+        record = self._records.find(row.key, row.unit)
+        try:
+            return None if record is None else Outcome.from_record(record)
+        except (ValueError, TypeError, KeyError):  # of another form
+            return None
 
     def keep(self, row: MeasuredRow, outcome: Outcome) -> None:
-        key = self._key(row)
-        self._known[key] = outcome
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps([key, outcome.as_record()]) + "\n")
-
-    def _key(self, row: MeasuredRow) -> str:
-        return hashlib.sha256(repr((row.key, row.unit, self._code)).encode()).hexdigest()[:32]
+        self._records.keep(outcome.as_record(), row.key, row.unit)

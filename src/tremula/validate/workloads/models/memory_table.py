@@ -8,14 +8,18 @@ while the largest counts. Replicas that share the states of the optimiser update
 weights each.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
+from tremula.base.storage.atomic_file import write_text
+from tremula.validate.page import split_page
 from tremula.validate.rows import DATA, MeasuredRow, read_rows
+from tremula.validate.saved_rows import SavedRecords
 from tremula.validate.workloads.model_call import compiled_call
 from tremula.validate.workloads.models import pipeline
 from tremula.validate.workloads.models.built_memory import BuiltMemory, built_memory
@@ -23,6 +27,7 @@ from tremula.validate.workloads.models.pipeline import Training, training_call
 from tremula.validate.workloads.table import chip_of, find_workload
 
 PUBLIC_PROGRAMS = DATA / "public_programs.csv"
+BATCH_FACTORS = 1, 2
 LAYER_HALVES = 2  # attention and feed-forward, whose results the last stage keeps
 
 
@@ -206,13 +211,62 @@ def _unsharded_states(training: Training, parameters: np.ndarray, n_tiles: int) 
     return parameters * optimizer.state_bytes * (1 - 1 / training.replicas) / n_tiles
 
 
-def memory_lines(rows: list[MeasuredRow]) -> Iterator[str]:
+class KnownNeeds:
+    """Needs of programs: computed, or those that an earlier run kept in a file."""
+
+    def __init__(self, path: Path | None = None):
+        self._saved = None if path is None else SavedRecords(path)
+        self.needs: list[MemoryNeed] = []
+
+    def of(self, row: MeasuredRow, batch_factor: int) -> MemoryNeed:
+        saved = self._saved
+        record = None if saved is None else saved.find(row.key, "memory", batch_factor)
+        need = memory_need(row, batch_factor) if record is None else MemoryNeed(**record)
+        if saved is not None and record is None:
+            saved.keep(asdict(need), row.key, "memory", batch_factor)
+        self.needs.append(need)
+        return need
+
+
+def memory_lines(rows: list[MeasuredRow], known: KnownNeeds | None = None) -> Iterator[str]:
     """A table for a terminal, a line as soon as it is known."""
+    known = known or KnownNeeds()
     yield f"{'program':<34} {'batch':>6} {'fullest tile':>13} {'share':>7}  what for, in KB"
     for row in rows:
-        for factor in (1, 2):
-            need = memory_need(row, factor)
+        for factor in BATCH_FACTORS:
+            need = known.of(row, factor)
             verdict = "fits" if need.fits else f"{need.n_bytes - need.available:,.0f} bytes over"
             figures = f"{f'x{factor}':>6} {need.n_bytes:>13,.0f} {need.share:>7.1%}"
-            what_for = ", ".join(f"{n / 1000:.0f} {name}" for name, n in need.contents.items())
-            yield f"{row.id:<34} {figures}  {verdict}: {what_for}"
+            yield f"{row.id:<34} {figures}  {verdict}: {what_for(need)}"
+
+
+def what_for(need: MemoryNeed) -> str:
+    """What the bytes of the fullest tile are for, in KB."""
+    return ", ".join(f"{n / 1000:.0f} {name}" for name, n in need.contents.items())
+
+
+# -- the table of a page ---------------------------------------------------------------------------
+
+BEGIN = "<!-- generated: tremula validate --memory --page -->"
+END = "<!-- end of the table of memory -->"
+_HEAD = (
+    "| program | its batch | twice its batch | with its batch, KB | with twice its batch, KB |",
+    "|---|---|---|---|---|",
+)
+
+
+def write_memory_page(path: Path, needs: Iterable[MemoryNeed]) -> None:
+    """Write the table into a page; lines of programs that were not computed stay."""
+    head, old, tail = split_page(path, BEGIN, END)
+    lines = dict(re.findall(r"^(\| [\w.-]+ \|)(.*)$", old, re.MULTILINE))
+    by_program: dict[str, dict[int, MemoryNeed]] = {}
+    for need in needs:
+        by_program.setdefault(f"| {need.name} |", {})[need.batch_factor] = need
+    for program, of_factor in by_program.items():
+        both = [of_factor[factor] for factor in BATCH_FACTORS]
+        cells = [f"{n.share:.2f}{'' if n.fits else ': too much'}" for n in both]
+        lines[program] = f" {' | '.join([*cells, *map(what_for, both)])} |"
+    lines.pop("| program |", None)
+    rows = (program + cells for program, cells in sorted(lines.items()))
+    text = "\n".join([*_HEAD, *rows])
+    write_text(path, f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}")
