@@ -71,16 +71,16 @@ def dealt_columns(random):
     begin, tile_start = random.integers(-1, 4, 6), np.array([0, 3, 6, 6, 9, 12, 15])
     tile, n_bytes, is_dealt = *random.integers(0, 3, (2, 15)), random.random(15) < 0.8
     start = np.concatenate(([0], np.cumsum(np.bincount(tile[is_dealt], minlength=3))))
-    variable, order = np.repeat(np.arange(6), np.diff(tile_start)), np.argsort(begin, kind="stable")
-    columns = order, begin, tile_start, tile, n_bytes, variable, is_dealt, start
-    return *columns, start[:-1].copy(), *empty(int(start[-1]))
+    columns = np.argsort(begin, kind="stable"), begin, tile_start, tile, n_bytes, is_dealt, start
+    return *columns, start[:-1].copy(), *empty(int(start[-1]), int(start[-1]))
 
 
 def variable_columns(random):
     start = np.array([0, 4, 4, 9, 12])
     tile = random.integers(0, 3, 12)
     tile[:4] = np.sort(tile[:4])  # of the first, tiles ascend
-    return start, tile, random.integers(1, 9, 12), *empty(3, 5, 12, 12)
+    begin = np.sort(random.integers(0, 60, 12))
+    return start, begin, begin + random.integers(1, 9, 12), tile, *empty(3, 5, 12, 12)
 
 
 def frame_columns(random):
@@ -89,8 +89,20 @@ def frame_columns(random):
 
 
 def chosen_columns(random):
-    start, tile, n_bytes, *_ = variable_columns(random)
-    return start, tile, n_bytes, random.random(4) < 0.5, np.zeros(3, np.int64)
+    start, begin, end, tile, *_ = variable_columns(random)
+    return start, tile, end - begin, random.random(4) < 0.5, np.zeros(3, np.int64)
+
+
+def raised_columns(random):
+    start, tile, n_bytes, is_chosen, _ = chosen_columns(random)
+    return is_chosen, start, tile, random.integers(0, 9, 3), n_bytes
+
+
+def marked_columns(random):
+    """Of each variable the tiles ascend; what is wanted is one of them."""
+    start, tile = np.array([0, 3, 3, 5]), np.array([0, 2, 5, 1, 4])
+    wanted = random.integers(0, 5, 8)
+    return start, tile, np.array([0, 0, 0, 2, 2])[wanted], tile[wanted], np.zeros(5, bool)
 
 
 def columns_to_cover(random):
@@ -317,6 +329,8 @@ SWEEPS = {
     sweeps.bytes_of_variables: variable_columns,
     sweeps.add_bytes_of: chosen_columns,
     sweeps.raise_tops: frame_columns,
+    sweeps.raise_above: raised_columns,
+    sweeps.mark_entries: marked_columns,
 }
 
 
@@ -530,8 +544,10 @@ def test_entries_are_dealt_to_tiles_as_a_sort_has_them():
     random = np.random.default_rng(0)
     for _ in range(30):
         columns = dealt_columns(random)
-        _, begin, _, tile, n_bytes, variable, is_dealt, *_, entry = columns
+        _, begin, tile_start, tile, n_bytes, is_dealt, *_, entry, holder = columns
         sweeps.deal_to_tiles.native(*columns)
+        variable = np.repeat(np.arange(6), np.diff(tile_start))
         dealt = np.flatnonzero(is_dealt)
         expected = dealt[np.lexsort((-n_bytes[dealt], begin[variable[dealt]], tile[dealt]))]
         np.testing.assert_array_equal(entry, expected)
+        np.testing.assert_array_equal(holder, variable[expected])

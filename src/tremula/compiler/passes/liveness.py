@@ -234,11 +234,9 @@ class LiveRanges:
 
     def _bytes_of(self, variables: Ints, n_tiles: int, only: Ints | None) -> Ints:
         """int64[n_tiles]: bytes of some variables."""
-        result = np.zeros(n_tiles, np.int64)
-        for v in (variables if only is None else variables[only[variables]]).tolist():
-            here = slice(self.tile_start[v], self.tile_start[v + 1])
-            result[self.tile[here]] += self.tile_bytes[here]  # each tile once
-        return result
+        counts = np.zeros(len(self.always_live), bool)
+        counts[variables] = True
+        return self._bytes_where(counts if only is None else counts & only, n_tiles)
 
     def live_at(self, instruction: int) -> Ints:
         """Ids of the variables, always live ones left out, that need memory there."""
@@ -248,6 +246,10 @@ class LiveRanges:
     def always_live_bytes(self, n_tiles: int, only: Ints | None = None) -> Ints:
         """int64[n_tiles]: bytes of always-live variables; `only` is a further bool[n_variables]."""
         counts = self.always_live if only is None else self.always_live & only
+        return self._bytes_where(counts, n_tiles)
+
+    def _bytes_where(self, counts: Ints, n_tiles: int) -> Ints:
+        """int64[n_tiles]: bytes of the variables that count, bool[n_variables]."""
         total = np.zeros(n_tiles, np.int64)
         add_bytes_of(self.tile_start, self.tile, self.tile_bytes, counts, total)
         return total
@@ -474,8 +476,7 @@ def _tiles_of_variables(graph: FrozenGraph) -> tuple[Ints, Ints, Ints]:
     ends = np.asarray(graph.variables.end_bytes, np.int64)
     row_start = np.concatenate(([0], np.searchsorted(tile_map.begin, ends)))
     start = np.zeros(len(row_start), np.int64)
-    tile, n_bytes = np.zeros((2, len(tile_map.tile)), np.int64)
+    tile, n_bytes = np.empty((2, len(tile_map.tile)), np.int64)
     now = np.zeros(graph.target.n_tiles, np.int64)
-    rows = row_start, tile_map.tile, tile_map.end - tile_map.begin
-    bytes_of_variables(*rows, now, start, tile, n_bytes)
+    bytes_of_variables(row_start, *tile_map, now, start, tile, n_bytes)
     return start, tile[: start[-1]], n_bytes[: start[-1]]  # no page behind these was touched

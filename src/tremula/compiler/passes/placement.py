@@ -19,7 +19,9 @@ from tremula.compiler.passes.intervals import edge_bytes, merge_per_group
 from tremula.compiler.passes.liveness import LiveRanges
 from tremula.compiler.passes.sweeps import (
     deal_to_tiles,
+    mark_entries,
     place_ranges,
+    raise_above,
     raise_tops,
     scratch_to_place,
 )
@@ -33,6 +35,7 @@ Ints = np.ndarray
 Number = TypeVar("Number", int, Ints)
 _ELEMENT_OF_FIELD = re.compile(r"elem\(\s*\*\s*(\w+)")
 ALIGN_BYTES = 8  # of every variable: one load
+_N_TILES_AT_ONCE = 64  # whose columns are in memory together
 
 
 @record
@@ -105,14 +108,16 @@ def addresses(chip: Chip, liveness: LiveRanges, special: SpecialMemory, needs: N
     return result
 
 
+# Where the items of each tile start, and the first and last instruction of each item.
+_Ranges = tuple[Ints, Ints, Ints]
+
+
 class _Items:
     """Entries of the liveness CSR by how they are placed."""
 
     def __init__(self, chip: Chip, liveness: LiveRanges, special: SpecialMemory, needs: Needs):
         self.chip, self.liveness, self.n_tiles = chip, liveness, len(needs.code)
-        n_variables = len(liveness.always_live)
-        self.variable = np.repeat(np.arange(n_variables), np.diff(liveness.tile_start))
-        self.is_interleaved, self.is_apart = np.zeros((2, len(self.variable)), bool)
+        self.is_interleaved, self.is_apart = np.zeros((2, len(liveness.tile)), bool)
         self.is_interleaved[special.interleaved] = True
         self.is_apart[special.apart] = True
         self.is_always = np.repeat(liveness.always_live, np.diff(liveness.tile_start))
@@ -149,48 +154,58 @@ class _Items:
         is_mine = (frames.owner >= 0) & (frames.level[frames.owner] == level) & ~always
         begin = np.where(always, -1, np.where(is_mine, frames.first, -1))
         end = np.where(always, np.iinfo(np.int64).max, np.where(is_mine, frames.last, -1))
-        start, entry = self._by_tile(begin, end)
-        highest = np.zeros(self.n_tiles, np.int64)
-        variable, n_bytes = self.variable[entry], self.liveness.tile_bytes[entry]
-        tile = np.repeat(np.arange(self.n_tiles), np.diff(start))
-        address = np.zeros(len(entry), np.int64)
-        if len(entry):
-            lowest = np.maximum(self.floor[tile], self._above_calls(frames, level, tops, entry))
-            region1 = self.chip.n_bytes_region0
-            np.maximum(lowest, region1, out=lowest, where=self.is_interleaved[entry])
-            align = np.where(self.is_apart[entry], self.chip.n_bytes_memory_element, ALIGN_BYTES)
-            first = begin[variable]
-            ranges, scratch = (
-                (start, first, end[variable], n_bytes, _aligned(n_bytes)),
-                scratch_to_place(start, first),
-            )
-            of_items = _aligned(lowest), align, ALIGN_BYTES
-            place_ranges(*ranges, *of_items, address, highest, *scratch)
+        start, entry, variable = self._by_tile(begin, end)
+        above = self._above_calls(frames, level, tops)
+        address, highest = np.empty(len(entry), np.int64), np.zeros(self.n_tiles, np.int64)
         frame = np.where(is_mine, frames.owner, -1)
-        raise_tops(variable, tile, address, n_bytes, frame, tops)
+        for low in range(0, self.n_tiles, _N_TILES_AT_ONCE):
+            starts = start[low : low + _N_TILES_AT_ONCE + 1]
+            mine = slice(starts[0], starts[-1])
+            on_tiles, results = slice(low, low + _N_TILES_AT_ONCE), address[mine]
+            ranges = starts - starts[0], begin[variable[mine]], end[variable[mine]]
+            self._place_items(entry[mine], ranges, above, results, highest[on_tiles])
+            tile, n_bytes = self.liveness.tile[entry[mine]], self.liveness.tile_bytes[entry[mine]]
+            raise_tops(variable[mine], tile, results, n_bytes, frame, tops)
         for caller, callee in zip(frames.caller.tolist(), frames.callee.tolist(), strict=True):
             if frames.level[caller] == level:
                 tops[caller] = np.maximum(tops[caller], tops[callee])
         return entry, address, highest
 
-    def _above_calls(self, frames: Frames, level: int, tops: Ints, entry: Ints) -> Ints:
+    def _place_items(
+        self,
+        entry: Ints,
+        ranges: tuple[Ints, Ints, Ints],
+        above: Ints,
+        address: Ints,
+        highest: Ints,
+    ) -> None:
+        """Fill in addresses of entries: where those of each tile start, when they begin and end."""
+        tile, n_bytes = self.liveness.tile[entry], self.liveness.tile_bytes[entry]
+        lowest = np.maximum(self.floor[tile], above[entry])
+        np.maximum(lowest, self.chip.n_bytes_region0, out=lowest, where=self.is_interleaved[entry])
+        align = np.where(self.is_apart[entry], self.chip.n_bytes_memory_element, ALIGN_BYTES)
+        sizes = n_bytes, _aligned(n_bytes), _aligned(lowest), align, ALIGN_BYTES
+        place_ranges(*ranges, *sizes, address, highest, *scratch_to_place(*ranges[:2]))
+
+    def _above_calls(self, frames: Frames, level: int, tops: Ints) -> Ints:
         """int64[n_entries]: the highest top of what is called while an entry's variable is live."""
-        live, over = self.liveness, set()
+        live, over = self.liveness, dict[int, Ints]()
         result = np.zeros(len(live.tile), np.int64)
-        for caller, callee, call in zip(frames.caller, frames.callee, frames.call, strict=True):
+        calls = np.stack((frames.caller, frames.callee, frames.call), axis=1)
+        for caller, callee, call in calls.tolist():
             if frames.level[caller] == level:
                 is_live = (frames.first <= call) & (frames.last >= call)
-                mine = np.flatnonzero((frames.owner == caller) & is_live & ~live.always_live)
-                over.update((int(callee), v) for v in mine.tolist())
-        for callee, v in over:
-            here = slice(live.tile_start[v], live.tile_start[v + 1])
-            result[here] = np.maximum(result[here], tops[callee, live.tile[here]])
-        return result[entry]
+                is_over = (frames.owner == caller) & is_live & ~live.always_live
+                over[callee] = over.get(callee, False) | is_over
+        for callee, is_over in over.items():
+            raise_above(is_over, live.tile_start, live.tile, tops[callee], result)
+        return result
 
-    def _by_tile(self, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+    def _by_tile(self, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
         """Temporary variables, and always-live ones that lie apart, as they are placed.
 
-        Entries of tile t are start[t] … start[t+1]: by `begin`, larger ones first.
+        Entries of tile t, and their variables, are start[t] … start[t+1]: by `begin`, larger ones
+        first.
         """
         live = self.liveness
         is_temporary = np.repeat((end >= 0) & ~live.always_live, np.diff(live.tile_start))
@@ -201,10 +216,10 @@ class _Items:
         if has_any.any():
             n_bytes[has_any] = np.add.reduceat(live.tile_bytes, live.tile_start[:-1][has_any])
         order = np.lexsort((-n_bytes, begin))
-        entry = np.empty(int(start[-1]), np.int64)
-        columns = live.tile_start, live.tile, live.tile_bytes, self.variable, is_placed
-        deal_to_tiles(order, begin, *columns, start, start[:-1].copy(), entry)
-        return start, entry
+        entry, variable = np.empty((2, int(start[-1])), np.int64)
+        columns = live.tile_start, live.tile, live.tile_bytes, is_placed
+        deal_to_tiles(order, begin, *columns, start, start[:-1].copy(), entry, variable)
+        return start, entry, variable
 
 
 def _aligned(n_bytes: Number) -> Number:
@@ -222,10 +237,7 @@ class _SpecialField(NamedTuple):
 
 
 def _special_memory(graph: FrozenGraph, liveness: LiveRanges) -> SpecialMemory:
-    n_tiles = graph.target.n_tiles
-    variable = np.repeat(np.arange(len(liveness.always_live)), np.diff(liveness.tile_start))
-    entry_of = variable * n_tiles + liveness.tile
-    is_interleaved, is_apart = np.zeros((2, len(entry_of)), bool)
+    is_interleaved, is_apart = np.zeros((2, len(liveness.tile)), bool)
     of_template: dict[tuple[ComputeSetTemplate, int], list[_SpecialField]] = {}
     for compute_set, first in zip(graph.compute_sets, graph.set_numbers(), strict=True):
         of = compute_set.contents
@@ -239,9 +251,13 @@ def _special_memory(graph: FrozenGraph, liveness: LiveRanges) -> SpecialMemory:
         else:
             result = _special_fields(graph, compute_set)
         for field in result:
-            entry = np.searchsorted(entry_of, field.variable * n_tiles + field.tile)
-            is_interleaved[entry] |= field.is_interleaved
-            is_apart[entry] |= field.is_apart
+            where = liveness.tile_start, liveness.tile, field.variable, field.tile
+            for is_wanted, is_marked in (
+                (field.is_interleaved, is_interleaved),
+                (field.is_apart, is_apart),
+            ):
+                if is_wanted:
+                    mark_entries(*where, is_marked)
     return SpecialMemory(np.flatnonzero(is_interleaved), np.flatnonzero(is_apart))
 
 

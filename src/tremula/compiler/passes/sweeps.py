@@ -133,16 +133,16 @@ def sweep_peak(
                 now[tile[k]] -= n_bytes[k]
 
 
-@sweep(lambda row_start, tile, *_: len(tile) + len(row_start))
-def bytes_of_variables(row_start, tile, n_bytes, now, entry_start, entry_tile, entry_bytes):
+@sweep(lambda row_start, begin, *_: len(begin) + len(row_start))
+def bytes_of_variables(row_start, begin, end, tile, now, entry_start, entry_tile, entry_bytes):
     """The bytes of each variable on each of its tiles, by tile: fills the entries.
 
-    Variable v has `n_bytes[i]` more on `tile[i]` for i in row_start[v] … row_start[v+1]; its
+    Variable v has bytes [begin[i], end[i]) on `tile[i]` for i in row_start[v] … row_start[v+1]; its
     entries are entry_start[v] … entry_start[v+1]. `now`, zeros for all tiles, is scratch.
     """
     n = 0
     for v in range(len(row_start) - 1):
-        begin, last = n, -1
+        first, last = n, -1
         for i in range(row_start[v], row_start[v + 1]):
             if tile[i] < last:
                 break
@@ -151,13 +151,13 @@ def bytes_of_variables(row_start, tile, n_bytes, now, entry_start, entry_tile, e
                 entry_tile[n] = last
                 entry_bytes[n] = 0
                 n += 1
-            entry_bytes[n - 1] += n_bytes[i]
+            entry_bytes[n - 1] += end[i] - begin[i]
             if i == row_start[v + 1] - 1:
                 last = len(now)  # all of them ascend
         if last < len(now) and row_start[v + 1] > row_start[v]:
-            n = begin
+            n = first
             for i in range(row_start[v], row_start[v + 1]):
-                now[tile[i]] += n_bytes[i]
+                now[tile[i]] += end[i] - begin[i]
             for t in range(len(now)):
                 if now[t] > 0:
                     entry_tile[n] = t
@@ -189,14 +189,43 @@ def raise_tops(variable, tile, address, n_bytes, frame, tops):
 
 
 @sweep(n_elements)
+def raise_above(is_raised, tile_start, tile, top, lowest):
+    """Raise lowest[k] of the entries of some variables to the top of their tile.
+
+    Variable v has the entries tile_start[v] … tile_start[v+1].
+    """
+    for v in range(len(is_raised)):
+        if is_raised[v]:
+            for k in range(tile_start[v], tile_start[v + 1]):
+                lowest[k] = max(lowest[k], top[tile[k]])
+
+
+@sweep(lambda *columns: 16 * len(columns[2]))
+def mark_entries(tile_start, tile, variable, wanted, is_marked):
+    """Mark the entry of each variable on the wanted tile; its entries ascend by tile.
+
+    Variable v has the entries tile_start[v] … tile_start[v+1].
+    """
+    for i in range(len(variable)):
+        low, high = tile_start[variable[i]], tile_start[variable[i] + 1] - 1
+        while low < high:
+            middle = (low + high) // 2
+            if tile[middle] < wanted[i]:
+                low = middle + 1
+            else:
+                high = middle
+        is_marked[low] = True
+
+
+@sweep(n_elements)
 def deal_to_tiles(
-    order, begin, tile_start, tile, n_bytes, variable, is_dealt, start, place, entry
+    order, begin, tile_start, tile, n_bytes, is_dealt, start, place, entry, variable
 ):  # fmt: skip
     """Fill in the dealt entries of each tile by the `begin` of their variables, larger ones first.
 
     Variables in `order` ascend by `begin`, and v has the entries tile_start[v] … tile_start[v+1].
-    Equal ones stay in the order of entries. Those of tile t get the places from start[t] on;
-    `place`, the same at first, is scratch: where its next one goes.
+    Equal ones stay in the order of entries. Those of tile t get the places from start[t] on, also
+    in `variable`, whose they are; `place`, the same at first, is scratch: where its next one goes.
     """
     for i in range(len(order)):
         for k in range(tile_start[order[i]], tile_start[order[i] + 1]):
@@ -205,15 +234,15 @@ def deal_to_tiles(
                 place[tile[k]] += 1
                 while at > start[tile[k]]:  # few begin together
                     before = entry[at - 1]
-                    if begin[variable[before]] < begin[order[i]]:
+                    if begin[variable[at - 1]] < begin[order[i]]:
                         break
                     if n_bytes[before] > n_bytes[k]:
                         break
                     if n_bytes[before] == n_bytes[k] and before < k:
                         break
-                    entry[at] = before
+                    entry[at], variable[at] = before, variable[at - 1]
                     at -= 1
-                entry[at] = k
+                entry[at], variable[at] = k, order[i]
 
 
 def scratch_to_place(item_start, first):

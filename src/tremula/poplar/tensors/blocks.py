@@ -96,7 +96,7 @@ class BlockPieces(Pieces):
         return self.cuts.n_rows * self.cuts.n_columns
 
     @property
-    def runs(self) -> Runs:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def runs(self) -> Runs:
         runs = self.cuts.runs
         return Runs(runs.start + self.offset, runs.count, runs.stride)
 

@@ -241,13 +241,31 @@ def has_aliases(runs: Runs) -> bool:
 _MOST_PLACES = 1 << 16  # of runs of positions whose pieces are remembered: 512 KB
 
 
+class _Moved(NamedTuple):
+    """Pieces that are others, moved: run i by n_elems[slots[i]], or all by one entry."""
+
+    of: "Pieces"
+    n_elems: Ints
+    slots: int | Ints
+
+
 class Pieces:
     """A virtual buffer: the concatenation of runs. Views of it are strided in virtual positions."""
 
-    __slots__ = ("_n_elems", "_start", "_union", "alike", "layout", "repeats", "runs")
+    __slots__ = (
+        "_moved_from",
+        "_n_elems",
+        "_runs",
+        "_start",
+        "_union",
+        "alike",
+        "layout",
+        "repeats",
+    )
 
-    def __init__(self, runs: Runs):
-        self.runs = runs
+    def __init__(self, runs: Runs | None):
+        self._runs = runs
+        self._moved_from: _Moved | None = None  # what its runs are, until something asks for them
         self._n_elems: int | None = None
         self._start: Ints | None = None
         self.layout: Any = None  # its PiecesLayout, see layout.py
@@ -256,26 +274,37 @@ class Pieces:
         self._union: tuple[Ints, Ints] | None = None
 
     @property
+    def runs(self) -> Runs:
+        """Element addresses, in order; those of moved pieces are computed on first use."""
+        if self._runs is None:
+            assert self._moved_from is not None, "pieces have runs, or are others that were moved"
+            of, n_elems, slots = self._moved_from
+            start, count, stride = of.runs
+            self._runs = Runs(start + n_elems[slots], count, stride)
+        return self._runs
+
+    @property
     def start(self) -> Ints:
         """int64[n_runs + 1]: the position of each run; computed once, on first use."""
         if self._start is None:
-            self._start = np.zeros(len(self.runs.count) + 1, np.int64)
-            np.cumsum(self.runs.count, out=self._start[1:])
+            if self._moved_from is not None:
+                self._start = self._moved_from.of.start
+            else:
+                self._start = np.zeros(len(self.runs.count) + 1, np.int64)
+                np.cumsum(self.runs.count, out=self._start[1:])
         return self._start
 
     @property
     def n_elems(self) -> int:
         if self._n_elems is None:
-            self._n_elems = self.runs.n_elems
+            moved = self._moved_from
+            self._n_elems = self.runs.n_elems if moved is None else moved.of.n_elems
         return self._n_elems
 
     def moved(self, n_elems: Ints, slots: int | Ints) -> "Pieces":
         """Pieces of the same counts elsewhere: run i by n_elems[slots[i]], or all by one entry."""
-        new = Pieces.__new__(Pieces)
-        start, count, stride = self.runs
-        new.runs = Runs(start + n_elems[slots], count, stride)
-        new._n_elems, new._start = self._n_elems, self._start
-        new.layout, new.repeats, new.alike, new._union = None, None, None, None
+        new = Pieces(None)
+        new._moved_from = _Moved(self, n_elems, slots)
         return new
 
     def repeats_elements(self) -> bool:
