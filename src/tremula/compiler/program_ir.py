@@ -47,6 +47,11 @@ class FrozenComputeSet:
     def n_vertices(self) -> int:
         return sum(t.n_rows for t in self.template_tables)
 
+    @property
+    def n_runs(self) -> int:
+        """Of all edges together."""
+        return sum(len(e.runs.start) for t in self.template_tables for e in t.edges.values())
+
 
 class OnChips(NamedTuple):
     """What is alike but for the chip it is on: the first such, and how many tiles further on."""
@@ -161,6 +166,10 @@ class CopyPlan:
     destination: Runs  # same counts as source
     n_bytes: int  # element size
     overlaps: bool = False  # source and destination share bytes: goes through a buffer
+
+    @property
+    def n_runs(self) -> int:
+        return len(self.source.start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ home. A field must be contiguous in its tile's memory: the exchange can put remo
 but the part that is on the tile already has to be copied into place, and outputs copied back.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -193,15 +193,11 @@ def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
     on_chips = graph.set_on_chips()
     alike = [(int(on_chips.first[i]), int(on_chips.n_tiles[i])) for i in firsts.tolist()]
     columns = SharedColumns()
-    distinct = _of_distinct(
-        {i: partial(exchange_of_compute_set, graph.compute_sets[i], graph) for i, _ in alike},
-        alike,
-        columns,
-    )
+    of_set = partial(exchange_of_compute_set, graph=graph)
+    distinct = _of_distinct(of_set, graph.compute_sets, alike, columns)
     alike = [(c.first_on_chips, c.n_tiles) for c in (programs.alike_copies[i] for i in copies)]
-    distinct += _of_distinct(
-        {i: partial(exchange_of_copy, programs.copies[i], graph) for i, _ in alike}, alike, columns
-    )
+    of_copy = partial(exchange_of_copy, graph=graph)
+    distinct += _of_distinct(of_copy, programs.copies, alike, columns)
     row_of_step = np.full(len(programs.steps), -1, np.int64)
     copy_of_step = programs.copies_by_step()
     row_of_copy = {copy: len(sets) + i for i, copy in enumerate(copies)}
@@ -225,13 +221,22 @@ def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
     return StepExchanges(tuple(distinct), row_of_step, row_of_set, np.array(n_uses, np.int64))
 
 
+Moving = TypeVar("Moving", FrozenComputeSet, CopyPlan)
+
+
 def _of_distinct(
-    firsts: dict[int, Callable[[], StepExchange]],
+    exchange_of: Callable[[Moving], StepExchange],
+    moving: Sequence[Moving],
     alike: list[tuple[int, int]],
     columns: SharedColumns,
 ) -> list[StepExchange]:
-    """Exchanges of some, and of those that do the same on tiles further on."""
-    result = in_parallel(lambda find: columns.of(find()), firsts.values())
+    """Exchanges of those that are alike: the number of the first, and how many tiles further on."""
+    firsts = dict.fromkeys(first for first, _ in alike)
+    result = in_parallel(
+        lambda number: columns.of(exchange_of(moving[number])),
+        firsts,
+        lambda number: moving[number].n_runs,
+    )
     known = dict(zip(firsts, result, strict=True))
     return [
         known[first] if n_tiles == 0 else columns.of(further_on(known[first], n_tiles))

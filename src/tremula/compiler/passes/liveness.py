@@ -16,7 +16,6 @@ from tremula.compiler.file.codec import record
 from tremula.compiler.passes.calls import FunctionCalls, calls_of, without_rows
 from tremula.compiler.passes.frames import Frames, frames_of
 from tremula.compiler.passes.intervals import edge_bytes
-from tremula.compiler.passes.parallel import in_parallel
 from tremula.compiler.passes.sweeps import add_bytes_of, bytes_of_variables, flow_back
 from tremula.compiler.program_ir import (
     FrozenComputeSet,
@@ -66,7 +65,7 @@ def accesses_of(programs: LoweredPrograms) -> list[VariableAccess]:
         access = places.access(step, *_touched_by_step(step, sets))
         return access if variables is None else _slots(access, variables)
 
-    known = dict(zip(firsts, in_parallel(access_of, firsts.values()), strict=True))
+    known = {key: access_of(number) for key, number in firsts.items()}
     return [
         places.with_metadata(
             known[key]

@@ -124,8 +124,9 @@ class _Items:
         self.is_top = self.is_always & self.is_interleaved & ~self.is_apart
         self.is_plain = self.is_always & ~self.is_interleaved & ~self.is_apart
         self.top = self.bytes_where(self.is_top)
-        floor = needs.code + needs.fixed + self.bytes_where(self.is_plain)
-        self.floor = _aligned(floor)
+        is_special = self.is_always & (self.is_interleaved | self.is_apart)
+        plain = liveness.always_live_bytes(self.n_tiles) - self.bytes_where(is_special)
+        self.floor = _aligned(needs.code + needs.fixed + plain)
 
     def bytes_where(self, chosen: Ints) -> Ints:
         tile, n_bytes = self.liveness.tile[chosen], self.liveness.tile_bytes[chosen]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +30,13 @@ from tremula.poplar.tensors.runs import joined_intervals
 from tremula.poplar.tensors.variables import VariableTable
 from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
 
-Touched = Callable[[], tuple[np.ndarray, np.ndarray]]  # finds byte intervals
+
+class _Touched(NamedTuple):
+    """What a field or a step touches."""
+
+    intervals: Callable[[], tuple[np.ndarray, ...]]  # begins and ends in bytes, and more
+    n_runs: int = 0  # 0: not known yet, mostly few
+
 
 # Longest vector a layout can describe: the length of a SHORT_SPAN has 11 bits.
 MAX_ELEMS_OF_LAYOUT = {"SHORT_SPAN": 2047}
@@ -61,14 +68,14 @@ def check_vertices_mapped(programs: LoweredPrograms) -> None:
 def check_data_mapped(programs: LoweredPrograms) -> None:
     tile_map = programs.graph.tile_map
 
-    def check(touched: Touched) -> None:
-        intervals = touched()
+    def check(touched: _Touched) -> None:
+        intervals = touched.intervals()[:2]
         if not tile_map.covers(*intervals):
             gap = tile_map.first_gap(*joined_intervals(*intervals))
             assert gap is not None, "something is not mapped"
             raise programs.graph.variables.unmapped_error(*gap)
 
-    in_parallel(check, _used_intervals(programs))
+    in_parallel(check, _used_intervals(programs), lambda touched: touched.n_runs)
 
 
 def check_data_on_tiles(programs: LoweredPrograms) -> None:
@@ -177,7 +184,11 @@ def check_remote_buffers(programs: LoweredPrograms) -> None:
 
 def check_no_races(programs: LoweredPrograms) -> None:
     variables = programs.graph.variables
-    in_parallel(lambda compute_set: check_races(compute_set, variables), _different_sets(programs))
+    in_parallel(
+        lambda compute_set: check_races(compute_set, variables),
+        _different_sets(programs),
+        lambda compute_set: compute_set.n_runs,
+    )
 
 
 # In order: later checks rely on earlier ones.
@@ -215,17 +226,18 @@ def _edges(
                 yield compute_set, table, spec
 
 
-def _used_intervals(programs: LoweredPrograms) -> Iterator[Touched]:
-    """Functions that find the bytes each field and each step touches."""
+def _used_intervals(programs: LoweredPrograms) -> Iterator[_Touched]:
+    """What each field and each step touches."""
     for _, table, spec in _edges(programs):
-        yield lambda table=table, spec=spec: edge_bytes(table, spec)[:2]
+        n_runs = len(table.edges[spec.name].runs.start)
+        yield _Touched(partial(edge_bytes, table, spec), n_runs)
     copy_of_step = programs.copies_by_step()
     for number, step in enumerate(programs.steps):
         copy = copy_of_step.get(number)
         is_repeated = copy is not None and programs.alike_copies[copy].first_on_chips < copy
         if step.kind is not StepKind.WRITE_UNDEF and not is_repeated:
             for tensor in (*step.reads, *step.writes):
-                yield tensor.covered_intervals
+                yield _Touched(tensor.covered_intervals)
 
 
 def _row_with_repeat(table: FrozenTable, spec: FieldSpec) -> int:

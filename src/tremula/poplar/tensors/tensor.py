@@ -148,7 +148,8 @@ class Tensor:
     def _only_variable(self) -> int | None:
         """The variable of a view that is known to be within one."""
         if self.pieces is not None and not isinstance(self.pieces, BlockPieces):
-            return None
+            layout = self.pieces.layout
+            return layout.variables[0] if layout and len(layout.variables) == 1 else None
         first = self.offset if self.pieces is None else self.pieces.offset
         return self.variables.id_at(first * self.type.n_bytes)
 

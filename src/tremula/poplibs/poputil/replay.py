@@ -198,6 +198,7 @@ class _Mark:
                 template = template_of(compute_set.frozen_tables(), variables)
                 compute_set.use_template(TemplateInstance(template, template.variables, variables))
         columns = call.recorder.layouts.tile_map_of(new[0], new[-1]) if new else _NO_MAP
+        columns = tuple(column.copy() for column in columns)  # a view keeps the whole map as it was
         steps = call.sequence.steps[self.n_steps :]
         tape = _Tape(
             call.name, call.variables, new, columns, sets,
