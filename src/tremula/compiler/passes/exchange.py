@@ -277,8 +277,13 @@ class CopyPieces(NamedTuple):
         return self.from_tile != self.to_tile
 
     def between_tiles(self) -> tuple[RemotePieces, Ints]:
-        """Pieces that are exchanged, and where they go."""
+        """Pieces that are exchanged, by the tile that takes them and address; where they go."""
         from_tile, to_tile, begin, goal, size = (column[self.is_remote] for column in self)
+        place = to_tile * (begin.max(initial=0) + 1) + begin
+        if bool((place[1:] < place[:-1]).any()):
+            order = np.argsort(place, kind="stable")
+            columns = from_tile, to_tile, begin, goal, size
+            from_tile, to_tile, begin, goal, size = (column[order] for column in columns)
         return RemotePieces(to_tile, begin, begin + size, from_tile), goal
 
 

@@ -8,7 +8,9 @@ at element boundaries: no two of them then share an element.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -78,7 +80,7 @@ def place_on(chip: Chip, liveness: LiveRanges, special: SpecialMemory, needs: Ne
     items = _Items(chip, liveness, special, needs)
     excluding = items.floor + items.bytes_where(items.is_always & items.is_apart)
     excluding = excluding + needs.peak + items.top
-    highest = np.maximum(items.addresses()[2], items.floor)
+    highest = reduce(np.maximum, (top for _, _, top in items.levels()), items.floor)
     including = np.maximum(highest + items.top, excluding)
     available = chip.n_bytes_available_per_tile
     region0 = np.minimum(excluding - items.top, chip.n_bytes_region0)
@@ -93,8 +95,8 @@ def addresses(chip: Chip, liveness: LiveRanges, special: SpecialMemory, needs: N
     """int64[n_entries]: where on its tile each entry of the liveness CSR lies; -1 for nowhere."""
     items = _Items(chip, liveness, special, needs)
     result = np.full(len(liveness.tile), -1, np.int64)
-    entry, address, _ = items.addresses()
-    result[entry] = address
+    for entry, address, _ in items.levels():
+        result[entry] = address
     for chosen, begin in (
         (items.is_plain, needs.code + needs.fixed),
         (items.is_top, chip.n_bytes_available_per_tile - items.top),
@@ -132,22 +134,17 @@ class _Items:
         tile, n_bytes = self.liveness.tile[chosen], self.liveness.tile_bytes[chosen]
         return np.bincount(tile, weights=n_bytes, minlength=self.n_tiles).astype(np.int64)
 
-    def addresses(self) -> tuple[Ints, Ints, Ints]:
+    def levels(self) -> Iterator[tuple[Ints, Ints, Ints]]:
         """Of what is placed one by one: entries, addresses; int64[n_tiles]: the highest byte.
 
         Frames of functions are placed before those of their callers, each as low as it can be. What
         a caller needs during a call lies above the frame. Always-live entries that lie apart are
         the first of all frames, and so get the same addresses in each, and are there for each.
         """
-        frames, highest = self.liveness.frames, np.zeros(self.n_tiles, np.int64)
+        frames = self.liveness.frames
         tops = np.zeros((len(frames.level), self.n_tiles), np.int64)
-        entries, addresses = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for level in range(int(frames.level.max()) + 1):
-            entry, address, top = self._place_level(frames, level, tops)
-            highest = np.maximum(highest, top)
-            entries.append(entry)
-            addresses.append(address)
-        return np.concatenate(entries), np.concatenate(addresses), highest
+            yield self._place_level(frames, level, tops)
 
     def _place_level(self, frames: Frames, level: int, tops: Ints) -> tuple[Ints, Ints, Ints]:
         """Place the frames of the functions of a level, and note their tops."""
@@ -217,7 +214,7 @@ class _Items:
         if has_any.any():
             n_bytes[has_any] = np.add.reduceat(live.tile_bytes, live.tile_start[:-1][has_any])
         order = np.lexsort((-n_bytes, begin))
-        entry, variable = np.empty((2, int(start[-1])), np.int64)
+        entry, variable = np.empty((2, int(start[-1])), np.int32)  # they are many
         columns = live.tile_start, live.tile, live.tile_bytes, is_placed
         deal_to_tiles(order, begin, *columns, start, start[:-1].copy(), entry, variable)
         return start, entry, variable
