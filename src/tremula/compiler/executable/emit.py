@@ -151,9 +151,11 @@ def variable_records(variables: VariableTable) -> VariableRecords:
 
 def host_records(graph: FrozenGraph) -> HostRecords:
     handles = graph.handles
+    tensors = {id(t): t for t in (*handles.writes.values(), *handles.reads.values())}
+    views = {key: view_of(t) for key, t in tensors.items()}  # weights have handles of both kinds
     return HostRecords(
-        {name: view_of(t) for name, t in handles.writes.items()},
-        {name: view_of(t) for name, t in handles.reads.items()},
+        {name: views[id(t)] for name, t in handles.writes.items()},
+        {name: views[id(t)] for name, t in handles.reads.items()},
         {name: stream_record(s) for name, s in handles.streams.items()},
         {name: buffer_record(b) for name, b in handles.remote_buffers.items()},
         {name: host_function_record(f) for name, f in handles.host_functions.items()},

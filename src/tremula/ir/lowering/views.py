@@ -12,10 +12,11 @@ from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.pointwise.map import number
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.op_table import lowers
+from tremula.poplar.graph import Graph
 from tremula.poplar.tensors.runs import Pieces, compress
 from tremula.poplar.tensors.tensor import Tensor, concat, concat_rows
 from tremula.poplibs import popops
-from tremula.poplibs.poputil import broadcast_view, repeats_elements
+from tremula.poplibs.poputil import broadcast_view, repeats_elements, replayed
 from tremula.poplibs.poputil.layout import is_contiguous_along
 
 
@@ -209,7 +210,13 @@ def cat(tiles: Tiles, tensors: list[Tensor], dim: int = 0) -> Tensor:
     rank = len(tiles.out_shape)
     dim %= rank
     parts = [tiles.cast(x, tiles.out_type) for x in tensors if x.rank == rank]
-    return concat(_in_rows(tiles, parts), dim)
+    return _joined(tiles.graph, _in_rows(tiles, parts), dim)
+
+
+@replayed
+def _joined(graph: Graph, parts: list[Tensor], dim: int) -> Tensor:  # noqa: ARG001
+    """Parts in a row, put together once for all of their layout: they may have many pieces."""
+    return concat(parts, dim)
 
 
 # A part is turned if a tile would else move this many of its elements one by one.

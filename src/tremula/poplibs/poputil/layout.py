@@ -101,6 +101,10 @@ def _factored_in_order(tensor: Tensor, dims: list[int]) -> Tensor | None:
 
 def repeats_elements(tensor: Tensor) -> bool:
     """Whether some element appears twice; nesting strides rule it out without looking."""
+    pieces = tensor.pieces
+    is_known = pieces is not None and pieces.alike is not None and not pieces.repeats_elements()
+    if is_known and nests(tensor.shape, tensor.strides):
+        return False
     # No two places of a blocked matrix are one element, so its view is as good as a strided one.
     strided = tensor if isinstance(tensor.pieces, BlockPieces) else factored(tensor)
     if strided is None:
