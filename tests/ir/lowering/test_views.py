@@ -53,6 +53,17 @@ def test_joins_and_borders():
     assert_like_aten(function, torch.randn(3, 4, 5), torch.randint(9, (4, 5)))
 
 
+def test_joins_of_equal_layouts():
+    """Tensors of one layout are joined as the first ones were, also with themselves."""
+
+    def function(*xs):
+        pairs = [(xs[0], xs[1]), (xs[2], xs[3]), (xs[1], xs[1]), (xs[3], xs[3]), (xs[3], xs[2])]
+        joined = [torch.cat([a.mT, b], 1) for a, b in pairs]
+        return [*joined, *(x.sum(0) for x in joined)]
+
+    assert_like_aten(function, *(torch.randn(6, 6) for _ in range(4)))
+
+
 def test_a_join_turns_parts_that_lie_otherwise():
     """A large part in columns is turned beside one in rows, whole grains or not; a small one stays.
 

@@ -94,6 +94,21 @@ def test_lookup_gives_the_addresses_at_positions(rows, cuts):
         np.testing.assert_array_equal(result.take(owner == i).addresses(), expected)
 
 
+@given(runs, st.lists(st.integers(0, 90), min_size=8, max_size=8), st.lists(st.integers(0, 8)))
+def test_moved_pieces_are_their_runs_further_on(rows, distance, order):
+    """Each run moves as far as its slot says, also twice; places and counts stay what they were."""
+    pieces, slots = Pieces(as_runs(rows)), np.arange(len(rows))
+    distance, n = np.array(distance), len(rows)
+    moved = pieces.moved(distance, slots).moved(distance, slots)
+    questions = [lambda: moved.runs, lambda: moved.start, lambda: moved.n_elems]
+    for which in order:  # whatever is asked first
+        questions[which % 3]()
+    start, count, stride = pieces.runs
+    np.testing.assert_array_equal(moved.runs, (start + 2 * distance[:n], count, stride))
+    np.testing.assert_array_equal(moved.start, pieces.start)
+    assert moved.n_elems == pieces.n_elems
+
+
 @given(intervals, st.sets(st.integers(0, 70), min_size=2, max_size=12))
 def test_split_finds_the_tile_of_every_byte(rows, cuts):
     """Each part lies in one entry of the map; bytes without an entry are left out."""

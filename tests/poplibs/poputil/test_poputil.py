@@ -6,6 +6,8 @@ import pytest
 import tremula as tr
 from tests.poplibs.run_op import small_graph
 from tremula import Interval, Sequence
+from tremula.poplar.tensors.layout import moved_pieces
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import poputil
 from tremula.poplibs.registry import PoplibsError
 
@@ -217,6 +219,25 @@ def test_clone_in_order(graph):
         assert graph.get_tile_mapping(clone) == graph.get_tile_mapping(view)
         mine, theirs = (np.argsort(t.addresses().ravel()) for t in (clone, view))
         assert (mine == theirs).all()
+
+
+def test_repeats_of_moved_pieces(graph):
+    """Views of pieces repeat an element or not wherever the pieces are."""
+    first, second = (graph.add_variable(tr.FLOAT, [12], mapping="linear") for _ in range(2))
+    table, ids = first.variables, {first.variable_ids()[0]: second.variable_ids()[0]}
+    for parts in ([first[6:], first[:6]], [first[3:9], first[:6]]):
+        whole = tr.concat(parts)
+        pieces = moved_pieces(whole.pieces, 4, table, ids)
+        moved = Tensor(table, tr.FLOAT, 0, whole.shape, whole.strides, pieces)
+        assert moved.variable_ids() == second.variable_ids()
+        for view in (
+            moved,
+            moved[2:5],
+            moved.reshape([3, 4]).transpose(),
+            moved[:1].broadcast(2, 0),
+        ):
+            elements = view.addresses().ravel().tolist()
+            assert poputil.repeats_elements(view) == (len(set(elements)) < len(elements))
 
 
 def test_memory_order(graph):

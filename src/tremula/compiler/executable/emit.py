@@ -22,10 +22,11 @@ from tremula.compiler.executable.records import (
     stream_record,
     view_of,
 )
-from tremula.compiler.program_ir import FrozenGraph, FrozenTable, LoweredPrograms, Step
+from tremula.compiler.program_ir import FrozenGraph, LoweredPrograms, Step
 from tremula.compiler.worker_states import n_states_bytes, states_byte, worker_state_column
 from tremula.hardware import chip_to_toml, single, system_to_toml
 from tremula.poplar.tensors.variables import VariableTable
+from tremula.poplar.vertices.columns import FrozenTable
 
 
 def emit(
