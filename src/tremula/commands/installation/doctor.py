@@ -13,11 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tremula.base.errors import PoplarError
-from tremula.base.libraries.parts import PARTS, is_installed
+from tremula.base.libraries.parts import PARTS, install_hint, is_installed
 from tremula.base.library_versions import installed_version, remedy, unsupported
 from tremula.base.names import NAMES
 from tremula.base.names.owners import is_ours, owner_of, spec_elsewhere
-from tremula.base.requirements import EXTRAS, install_hint, missing_packages
+from tremula.base.requirements import EXTRAS, missing_packages
 from tremula.base.storage.cache_dir import cache_dir
 from tremula.base.version import VERSION
 from tremula.commands.progress import with_progress

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError, PoplarError
+from tremula.base.libraries.parts import install_hint
 from tremula.base.libraries.patching import replaced
-from tremula.base.requirements import install_hint
 from tremula.commands.arguments import whole
 from tremula.commands.system import script_process
 

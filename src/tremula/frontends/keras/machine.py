@@ -21,7 +21,7 @@ def tile_settings(
     host: HostSettings, prefetch_depth: int | None = None, pipeline: KerasPipeline | None = None
 ) -> "TileSettings":
     """How tile programs are compiled under the settings in force."""
-    from tremula.ir.lowering.tiles import LoweringOptions  # lazy: slow to import
+    from tremula.ir.lowering.options import LoweringOptions  # lazy: slow to import
     from tremula.ir.run.tile_program import TileSettings
 
     config = config_in_force()

@@ -23,8 +23,8 @@ from tremula.frontends.popxl.run.interpreter import Frame, Value, plan_of
 from tremula.frontends.popxl.run.memory import DeviceMemory
 from tremula.frontends.popxl.run.tracer import Tracer
 from tremula.frontends.popxl_addons.notes import notes_of
+from tremula.ir.lowering.options import LoweringOptions
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
-from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.run.tile_run import capture_function
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Program

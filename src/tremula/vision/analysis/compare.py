@@ -9,10 +9,11 @@ import numpy as np
 
 from tremula.base.storage.strict_json import JsonObject
 from tremula.base.wording import counted
+from tremula.compiler.report.phases import PHASES
 from tremula.vision.analysis.operations import operation_columns
 from tremula.vision.analysis.summary import execution_totals, memory_totals
 from tremula.vision.report.reader import ReportReader
-from tremula.vision.report.time_totals import PARTS, PHASES
+from tremula.vision.report.time_totals import PARTS
 
 Ints = np.ndarray
 Facts = dict[str, object]

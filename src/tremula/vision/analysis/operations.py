@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from tremula.compiler.report.phases import PHASES
 from tremula.vision.report.reader import ReportReader
-from tremula.vision.report.time_totals import PHASES
 
 Ints = np.ndarray
 

@@ -6,7 +6,7 @@ terminal, so that one word has one meaning. docs/vision-design.md defines how th
 
 from dataclasses import asdict, dataclass
 
-from tremula.vision.report.time_totals import PHASES
+from tremula.compiler.report.phases import PHASES
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from tremula.compiler.report.phases import PHASES
 from tremula.vision.report.reader import ReportReader
-from tremula.vision.report.time_totals import PHASES
 from tremula.vision.report.timeline.visits import VISIT_COLUMNS, WAIT_COLUMNS
 
 Ints = np.ndarray

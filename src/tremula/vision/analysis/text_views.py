@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from tremula.base.wording import counted
+from tremula.compiler.report.phases import PHASES
 from tremula.vision.analysis.quantities import QUANTITIES, heading
-from tremula.vision.report.time_totals import PARTS, PHASES
+from tremula.vision.report.time_totals import PARTS
 
 _BAR_WIDTH = 40
 _NOUNS = {

@@ -13,10 +13,10 @@ from typing import TypeVar
 import numpy as np
 
 from tremula.base.errors import MissingProfileData
+from tremula.compiler.report.phases import PHASES
 from tremula.vision.page_data.pack import pack_of
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.report.schema import pool_of_level
-from tremula.vision.report.time_totals import PHASES
 from tremula.vision.report.windows import Pooled, pooled, tile_rows
 
 Ints = np.ndarray

@@ -4,13 +4,14 @@ import numpy as np
 
 from tremula.base.columns import coded
 from tremula.base.errors import PoplarError
+from tremula.compiler.report.phases import PHASES
 from tremula.vision.analysis.host_verdict import host_verdict
 from tremula.vision.analysis.operations import ideal_cycles, operation_of_step
 from tremula.vision.analysis.stages import stage_facts
 from tremula.vision.page_data.heat_blocks import heat_shape
 from tremula.vision.page_data.pack import pack_of
 from tremula.vision.report.reader import ReportReader
-from tremula.vision.report.time_totals import PHASES, machine_split, total_cycles
+from tremula.vision.report.time_totals import machine_split, total_cycles
 from tremula.vision.report.timeline.visits import VISIT_COLUMNS, WAIT_COLUMNS
 from tremula.vision.trace.beside_report import host_columns
 

@@ -13,7 +13,7 @@ from tremula.base.errors import suggest
 from tremula.base.storage.atomic_file import write_bytes
 from tremula.frontends.onnx.custom_operators import custom_operator
 from tremula.frontends.onnx.table import GRAPHCORE_DOMAIN, ML_DOMAIN
-from tremula.frontends.popart.builder.annotations import RECOMPUTE, Annotations, RecomputeType
+from tremula.frontends.popart.builder.annotations import RECOMPUTE, Annotations
 from tremula.frontends.popart.builder.external_data import move_initializers
 from tremula.frontends.popart.builder.graph import GraphInProgress
 from tremula.frontends.popart.builder.inference import type_of
@@ -26,6 +26,7 @@ from tremula.frontends.popart.builder.signatures import (
     tensor_proto,
 )
 from tremula.frontends.popart.data_flow import InputSettings
+from tremula.frontends.popart.enums import RecomputeType
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.groups import VariableSettings
 from tremula.frontends.popart.introspection import defaultAiOnnxOpset

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from tremula.ir.lowering.options import LoweringOptions
 from tremula.ir.lowering.program.schedule import BuiltProgram, Schedule
 from tremula.ir.lowering.program.step_builder import step_builder
-from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.op_table import refuse_unsupported
 from tremula.ir.step import CapturedStep
 from tremula.poplar.target import Target

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from torch import fx
 
 from tremula.base.source import at_source
+from tremula.ir.lowering.options import LoweringOptions
 from tremula.ir.lowering.program.flow import (
     Flow,
     SequentialFlow,
@@ -18,19 +19,14 @@ from tremula.ir.lowering.program.flow import (
 )
 from tremula.ir.lowering.program.gradients import GradientSums
 from tremula.ir.lowering.program.host_transfers import HostTransfers
-from tremula.ir.lowering.program.node_queries import (
-    GRADIENT_MARK,
-    base_of,
-    held_nodes,
-    overwrites,
-    source_of_user,
-)
+from tremula.ir.lowering.program.node_queries import base_of, held_nodes, overwrites, source_of_user
 from tremula.ir.lowering.program.off_chip import OffChipTensors
 from tremula.ir.lowering.program.pipeline.flow import PipelineFlow
 from tremula.ir.lowering.program.pipeline.stages import assign_stages
 from tremula.ir.lowering.program.schedule import BuiltProgram, Schedule
 from tremula.ir.lowering.program.values import StepValues
-from tremula.ir.lowering.tiles import HOST_FUNCTIONS, LoweringOptions
+from tremula.ir.lowering.tiles import HOST_FUNCTIONS
+from tremula.ir.ops.markers import GRADIENT_MARK
 from tremula.ir.passes.offload_activations import FETCHED
 from tremula.ir.step import INPUT, OUTPUT, CapturedStep
 from tremula.poplar.graph import Graph

@@ -30,7 +30,6 @@ from tremula.base.types import UNSIGNED_INT
 from tremula.ir.lowering.program.flow import UnderConstruction, phase_of
 from tremula.ir.lowering.program.gradients import OwnSum
 from tremula.ir.lowering.program.node_queries import (
-    GRADIENT_MARK,
     base_of,
     consumers,
     held_nodes,
@@ -42,6 +41,7 @@ from tremula.ir.lowering.program.pipeline.stages import Stages
 from tremula.ir.lowering.random import follows_from_seed, new_seed
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import is_view
+from tremula.ir.ops.markers import GRADIENT_MARK
 from tremula.ir.step import INPUT, StepSlot
 from tremula.poplar.programs import Copy, Program, Repeat, Sequence
 from tremula.poplar.tensors.tensor import Tensor, concat
