@@ -36,7 +36,8 @@ class ProgressLine:
         self._stream = sys.stderr if stream is None else stream
         # No stream: it was closed by what started this process.
         self.is_shown = self._stream is not None and not is_quiet()
-        self._is_terminal = self.is_shown and self._stream.isatty()
+        is_shown = self.is_shown
+        self._is_terminal = is_shown and self._stream is not None and self._stream.isatty()
         self._share: float | None = None
         self._detail, self._widest = "", 0
         self._began_s = after._began_s if after else time.monotonic()

@@ -140,8 +140,8 @@ def message_of(error: Exception) -> str | None:
             error = PoplarError(error.what, source=at, hint=error.hint)
         return f"error: {error}"
     if mine or (isinstance(error, SyntaxError) and _is_users(error.filename or "")):
-        is_said = missing is None or missing.hint in str(error)
-        advice = "" if is_said else f"\n  try: {missing.hint}"
+        is_unsaid = missing is not None and missing.hint not in str(error)
+        advice = f"\n  try: {missing.hint}" if missing is not None and is_unsaid else ""
         return _users_traceback(error).rstrip("\n") + advice
     if isinstance(error, OSError):
         return f"error: {_about_system(error)}"

@@ -113,7 +113,7 @@ class _Made(TorchDispatchMode):
         func: Any,  # noqa: ANN401
         types: object,
         args: Any = (),  # noqa: ANN401
-        kwargs: object = None,
+        kwargs: Mapping[str, object] | None = None,
     ) -> Any:  # noqa: ANN401
         result = func(*args, **(kwargs or {}))
         if not getattr(func, "is_view", False) and (n_bytes := _n_bytes(result)):

@@ -87,7 +87,7 @@ def _fake_of(plain: Tensor, mode: FakeTensorMode) -> Tensor:
         torch._C._set_warn_deprecated_on_mutable_data_ptr(fake)
     else:
         torch._C._set_throw_on_mutable_data_ptr(fake)
-    fake.__dict__.update(attributes)
+    fake.__dict__.update(attributes)  # pyright: ignore[reportAttributeAccessIssue] - an object, not its class
     return fake
 
 

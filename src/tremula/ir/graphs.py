@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import fx
+from torch.fx.node import Target
 
 
 class StepGraph(fx.Graph):
@@ -16,7 +17,7 @@ class StepGraph(fx.Graph):
     def create_node(
         self,
         op: str,
-        target: fx.node.Target,
+        target: Target,
         args: tuple[Any, ...] | None = None,
         kwargs: dict[str, Any] | None = None,
         name: str | None = None,
@@ -38,7 +39,7 @@ class StepGraph(fx.Graph):
         result.meta.update(node.meta)
         return result
 
-    def _name_of(self, target: fx.node.Target) -> str:
+    def _name_of(self, target: Target) -> str:
         """What the names of calls of an operation begin with."""
         known = _NAMES.get(id(target))
         if known is None:

@@ -183,10 +183,10 @@ class Graph:
             (tensor, *args), type = args, tensor  # pyright: ignore[reportAssignmentType]
         if args:
             (name,) = args  # pyright: ignore[reportAssignmentType]
-        check_is_tensor(tensor, "clone")
-        type = tensor.type if type is None else as_type(type)
-        copy = self._add(type, tensor.shape, name or "clone", tensor.metadata, is_constant=False)
-        mapping = self.top.get_tile_mapping(tensor, require_complete=False)
+        source = check_is_tensor(tensor, "clone")
+        type = source.type if type is None else as_type(type)
+        copy = self._add(type, source.shape, name or "clone", source.metadata, is_constant=False)
+        mapping = self.top.get_tile_mapping(source, require_complete=False)
         self.top.set_tile_mapping(copy, mapping)
         return copy
 

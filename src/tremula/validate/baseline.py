@@ -54,7 +54,7 @@ class Comparison:
     gone: tuple[str, ...]
 
 
-def steps_record(steps: Iterable[tuple[str, int]]) -> list[list[object]]:
+def steps_record(steps: Iterable[tuple[str, int]]) -> list[list[str | int]]:
     """The steps of a row as the file of a run has them."""
     ranked = list(steps)
     rest = sum(cycles for _, cycles in ranked[N_STEPS_KEPT:])

@@ -46,9 +46,10 @@ class ShippedResults:
         """What an earlier run saved, or what was shipped."""
         outcome = None if self._saved is None else self._saved.find(row)
         residual = self._shipped.get(row.id)
-        is_computed = residual is None or find_workload(row).family in self._computed
-        if outcome is not None or is_computed or row.value is None:
+        if outcome is not None or residual is None or row.value is None:
             return outcome
+        if find_workload(row).family in self._computed:
+            return None
         ratio = math.exp(residual.log_ratio)
         return Outcome(row.value / ratio if row.unit in _GROWING else row.value * ratio)
 

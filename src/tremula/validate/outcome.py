@@ -32,11 +32,12 @@ class Outcome:
 
     @classmethod
     def from_record(cls, record: dict) -> "Outcome":
-        took = {name: float(record.get(name, 0.0)) for name in ("seconds", "gbytes")}
+        seconds, gbytes = (float(record.get(name, 0.0)) for name in ("seconds", "gbytes"))
         if "reason" in record:
-            return cls(reason=str(record["reason"]), trace=str(record.get("trace", "")), **took)
+            reason, trace = str(record["reason"]), str(record.get("trace", ""))
+            return cls(reason=reason, trace=trace, seconds=seconds, gbytes=gbytes)
         steps = tuple((str(name), int(cycles)) for name, cycles in record.get("steps", ()))
-        return cls(float(record["value"]), steps, **took)
+        return cls(float(record["value"]), steps, seconds=seconds, gbytes=gbytes)
 
 
 def predict(workload: Workload, row: MeasuredRow) -> Outcome:

@@ -1,10 +1,12 @@
 """The package popxl_addons has the names and arguments of Graphcore's, and its table makes it."""
 
+import ast
 import importlib
 from pathlib import Path
 
 import popxl_addons
 from popxl_addons._modules import MODULES
+from popxl_addons._modules import NAMES as TABLE
 from tests.name_lists import differences
 
 NAMES = Path(__file__).parent / "data" / "names.txt"
@@ -36,3 +38,12 @@ def test_importing_a_module_does_not_hide_a_function():
     loss = importlib.import_module("popxl_addons.ops.cross_entropy_sharded_loss")
     assert callable(loss.cross_entropy_sharded_loss)
     assert popxl_addons.module.Module is popxl_addons.Module
+
+
+def test_type_checkers_see_the_names_of_the_table():
+    """The stub of the package imports each name from where the table says that it is."""
+    stub = Path(popxl_addons.__file__).with_suffix(".pyi")
+    nodes = [n for n in ast.parse(stub.read_text()).body if isinstance(n, ast.ImportFrom)]
+    written = {(node.module, name.asname) for node in nodes for name in node.names}
+    rows = [row.split(": ") for row in TABLE]
+    assert written == {(module, name) for module, names in rows for name in names.split()}

@@ -17,7 +17,8 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args,
 from tremula.base.errors import PoplarError, TypeMismatch
 from tremula.base.source import user_source
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 _CAUSES = (AttributeError, LookupError, AssertionError, OverflowError)
 _NUMBERS: dict[type, type] = {int: numbers.Integral, float: numbers.Real, complex: numbers.Complex}
 _PLAIN_NAMES = {"int": "a whole number", "float": "a number", "str": "a text"}
@@ -99,13 +100,14 @@ def fits(value: object, hint: object) -> bool:
         return any(fits(value, part) for part in parts)
     if origin is Annotated:
         return fits(value, parts[0])
-    if origin is Literal:
-        return value in parts
+    if not isinstance(origin, type):
+        return value in parts if origin is Literal else True
     can_be_read_twice = origin is Iterable and hasattr(value, "__len__")
-    if can_be_read_twice or origin in (tuple, list, AnySequence):
+    is_of_elements = can_be_read_twice or origin in (tuple, list, AnySequence)
+    if is_of_elements and isinstance(value, Iterable) and isinstance(value, origin):
         is_text = isinstance(value, str) and origin is not Iterable
-        return isinstance(value, origin) and not is_text and _all_fit(value, parts)
-    return isinstance(value, origin) if isinstance(origin, type) else True
+        return not is_text and _all_fit(value, parts)
+    return isinstance(value, origin)
 
 
 def _all_fit(values: Iterable[object], parts: tuple[object, ...]) -> bool:

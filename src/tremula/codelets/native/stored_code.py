@@ -41,7 +41,7 @@ def jit(signature: str | None = None, **options: Any) -> Callable[[Function], An
 
     def compiled(function: Function) -> Any:
         dispatcher = numba.njit(**options)(function)
-        dispatcher._cache = StoredCode(function)
+        dispatcher._cache = StoredCode(function)  # pyright: ignore[reportAttributeAccessIssue] - not in stubs
         if signature is not None:
             dispatcher.compile(signature)
             dispatcher.disable_compile()
@@ -56,8 +56,14 @@ def callback(signature: str, **options: Any) -> Callable[[Function], CFunc]:
     def compiled(function: Function) -> CFunc:
         parsed = sigutils.normalize_signature(signature)
         target = {"nopython": True, **options}
-        result = CFunc(function, parsed, locals={}, options=target, pipeline_class=ShortPipeline)
-        result._cache = StoredCode(function)
+        result = CFunc(
+            function,
+            parsed,
+            locals={},
+            options=target,
+            pipeline_class=ShortPipeline,  # pyright: ignore[reportArgumentType] - stubs want Compiler
+        )
+        result._cache = StoredCode(function)  # pyright: ignore[reportAttributeAccessIssue] - not in stubs
         result.compile()
         return result
 

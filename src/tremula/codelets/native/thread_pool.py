@@ -28,6 +28,7 @@ from functools import cache
 import numpy as np
 from llvmlite import ir
 from numba import njit, types  # pyright: ignore[reportPrivateImportUsage]
+from numba.core.ccallback import CFunc
 from numba.core.types import ExternalFunction
 from numba.extending import intrinsic
 
@@ -201,12 +202,17 @@ def _run(record, n_threads, function, argument, n_parts):
 @cache
 def run_address() -> int:
     """The address of `int64 run(pool, n_threads, function, argument, n_parts)`."""
-    return callback("int64(int64, int64, int64, int64, int64)", nogil=True)(_run).address
+    return _address_of(callback("int64(int64, int64, int64, int64, int64)", nogil=True)(_run))
 
 
 @cache
 def _help_address() -> int:
-    return callback("int64(int64)", nogil=True)(_help).address
+    return _address_of(callback("int64(int64)", nogil=True)(_help))
+
+
+def _address_of(function: CFunc) -> int:
+    assert function.address is not None, "callback compiles at once"
+    return function.address
 
 
 # -- the pool of this process ----------------------------------------------------------------------

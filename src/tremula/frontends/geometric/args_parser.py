@@ -17,7 +17,7 @@ from tremula.frontends.geometric.common import (
 from tremula.frontends.poptorch.inputs.arguments import ICustomArgParser, registerCustomArgParser
 
 
-class PyGArgsParser(ICustomArgParser):
+class PyGArgsParser(ICustomArgParser[BaseData]):
     """Takes tensors out of data objects and makes objects of them.
 
     The order: keys of a `Data` sorted; of a `HeteroData` first what belongs to the whole graph,

@@ -44,7 +44,7 @@ def stores_of(data: BaseData) -> Iterator[tuple[StoreKey, BaseStorage]]:
 def store_of(data: BaseData, key: StoreKey = None) -> BaseStorage:
     """The store of a type of nodes or edges; without one, an object's own or the global one."""
     if key is not None:
-        return data[key]
+        return data[key]  # pyright: ignore[reportArgumentType] - edges have triples as keys
     return data._global_store if isinstance(data, HeteroData) else data._store
 
 

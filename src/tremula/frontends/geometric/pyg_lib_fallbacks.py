@@ -167,7 +167,7 @@ def install_fallbacks() -> None:
     has = torch_geometric.typing
     if hasattr(has, "WITH_KNN"):
         _install_by_flag(has)
-    elif not has.WITH_TORCH_CLUSTER:
+    elif not has.WITH_TORCH_CLUSTER:  # pyright: ignore[reportAttributeAccessIssue] - PyG 2.7
         _install_for_2_7()
     if not getattr(has, "WITH_SPLINE", getattr(has, "WITH_TORCH_SPLINE_CONV", False)):
         _install_splines(has)

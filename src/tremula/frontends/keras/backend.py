@@ -10,6 +10,8 @@ if TYPE_CHECKING:  # Keras is loaded once its backend is chosen
     import keras
     from torch import Tensor
 
+    from tremula.frontends.keras.tracing import ModelVariable
+
 VARIABLE = "KERAS_BACKEND"
 
 
@@ -27,6 +29,6 @@ def use_torch() -> None:
         )
 
 
-def tensor_of(variable: "keras.Variable") -> "Tensor":
+def tensor_of(variable: "keras.Variable | ModelVariable") -> "Tensor":
     """A variable's tensor itself; `variable.value` is another one inside scopes of Keras."""
     return variable._value  # pyright: ignore[reportReturnType] - the backend is PyTorch

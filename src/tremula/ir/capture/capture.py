@@ -78,7 +78,7 @@ def _is_constant(tensor: Tensor, kind: str, name: str) -> bool:
 
 def tensors_by_name(module: nn.Module, kind: str) -> dict[str, Tensor | None]:
     """Where a module keeps its parameters or buffers by name: tensors or None."""
-    return module._parameters if kind == PARAMETER else module._buffers
+    return module._parameters if kind == PARAMETER else module._buffers  # pyright: ignore[reportReturnType] - stand-ins of parameters are tensors
 
 
 def capture(
@@ -318,9 +318,8 @@ def _swapped(tensors: list[ModelTensor], stand_ins: list[Tensor]) -> Iterator[No
 def _put(entry: ModelTensor, tensor: Tensor) -> None:
     for module, name in entry.places:
         tensors_by_name(module, entry.kind)[name] = tensor
-        names = module._flat_weights_names if isinstance(module, nn.RNNBase) else ()
-        if name in names:
-            module._flat_weights[names.index(name)] = tensor
+        if isinstance(module, nn.RNNBase) and name in module._flat_weights_names:
+            module._flat_weights[module._flat_weights_names.index(name)] = tensor
 
 
 def _rebound(tensors: list[ModelTensor], stand_ins: list[Tensor]) -> list[str]:

@@ -343,10 +343,18 @@ def strided_channels(x: Tensor, stride: int) -> Tensor:
     return x.unflatten(1, (-1, stride)).transpose(1, 2).flatten(1, 2)
 
 
-def _attention(_state: Recording, func: Callable, *args: Tensor, **kwargs: Tensor) -> Tensor:
+def _attention(  # noqa: PLR0917 - as PyTorch
+    _state: Recording, func: Callable, query: Tensor, key: Tensor, value: Tensor,
+    attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    operands: tuple = (query, key, value, attn_mask)
     if autocast.is_active():
-        args, kwargs = autocast.as_products(args, kwargs)
-    return attention_ops.record(func, *args, **kwargs)
+        operands, _ = autocast.as_products(operands, {})
+    return attention_ops.record(
+        func, *operands, dropout_p=dropout_p, is_causal=is_causal, scale=scale,
+        enable_gqa=enable_gqa,
+    )  # fmt: skip
 
 
 def _is_ipu(_state: Recording, func: Callable, tensor: Tensor) -> bool:

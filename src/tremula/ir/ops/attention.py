@@ -144,8 +144,12 @@ def _second_gradients(ctx: Context, *gradients: Tensor) -> tuple:
     saved = ctx.saved_tensors
     with torch.enable_grad():
         operands = [x.detach().requires_grad_() for x in saved[:4]]
-        how = (ctx.dropout_p, ctx.is_causal, ctx.scale)
-        results = spelled_out_backward(*operands, *saved[4:], *how)
+        gradient, query, key, value = operands
+        mask, keep, output, sums = saved[4:]
+        results = spelled_out_backward(
+            gradient, query, key, value, mask, keep, output, sums,
+            ctx.dropout_p, ctx.is_causal, ctx.scale,
+        )  # fmt: skip
         result = torch.autograd.grad(results, operands, gradients)
     return *result, *[None] * 7
 

@@ -6,6 +6,7 @@ It serves the functional graph that goes to tiles, and `in_place` updates on the
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from tremula.ir.optim.formulas import Formula, WeightToUpdate, clip_divisor, nor
 from tremula.ir.optim.rule import Number
 from tremula.ir.recording import active
 
+N = TypeVar("N", bound=Number)
 _LARGEST_HALF = 65504.0
 _LARGEST_SCALE = 2.0**24
 
@@ -104,11 +106,14 @@ class GroupedRule:
         names = [f"{n}_group{g}" for g, group in enumerate(self.groups) for n in group.variables]
         return (*names, *(["loss_scaling"] if self.loss_scaling is None else []))
 
-    def hyperparameters(self, group: int, hyper: Sequence[Number]) -> dict[str, Number]:
+    def hyperparameters(self, group: int, hyper: Sequence[N]) -> dict[str, float | N]:
         """Those of a group by name: constants as floats, variables as they are in `hyper`."""
+        return {**dict(self.groups[group].constants), **self.variables(group, hyper)}
+
+    def variables(self, group: int, hyper: Sequence[N]) -> dict[str, N]:
+        """The variables of a group by name, as they are in `hyper`."""
         start = sum(len(before.variables) for before in self.groups[:group])
-        variables = zip(self.groups[group].variables, hyper[start:], strict=False)
-        return {**dict(self.groups[group].constants), **dict(variables)}
+        return dict(zip(self.groups[group].variables, hyper[start:], strict=False))
 
     def scaled_automatically(self, how: AutomaticLossScaling) -> "GroupedRule":
         """This rule with a loss scaling that is variable and follows the gradients."""

@@ -14,7 +14,8 @@ class ProgressBar:
     def __init__(self, title: str, is_wanted: bool, stream: IO[str] | None = None):
         self.title = title
         self.stream = stream or sys.stderr
-        is_wanted = is_wanted and self.stream is not None and not is_quiet()
+        is_open = self.stream is not None
+        is_wanted = is_wanted and is_open and not is_quiet()
         self.is_shown = is_wanted and self.stream.isatty()
         self._is_logged = is_wanted and not self.is_shown
         self._next_s = time.monotonic() + LOG_S

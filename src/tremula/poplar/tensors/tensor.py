@@ -512,14 +512,15 @@ def concat_rows(tensors: Sequence[Tensor]) -> Tensor:
     return Tensor(first.variables, first.type, 0, shape, row_major(shape), Pieces(runs))
 
 
-def check_is_tensor(value: object, what: str) -> None:
-    """Raise a TypeMismatch, with the user's line, unless an argument is a tensor."""
+def check_is_tensor(value: object, what: str) -> Tensor:
+    """An argument that is a tensor; else raise a TypeMismatch, with the user's line."""
     if not isinstance(value, Tensor):
         raise TypeMismatch(
             f"{what} takes a Tensor, got {type(value).__name__}.",
             source=user_source(),
             hint="pass a variable of the graph, or a view of one",
         )
+    return value
 
 
 def append(tensor: Tensor, part: Tensor, dim: int = 0) -> Tensor:

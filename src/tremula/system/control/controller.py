@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tremula.hardware import System
 from tremula.system.control import access, audit, faults, inventory, leases, partitions
 from tremula.system.control.access import Caller
 from tremula.system.control.errors import ControlError
@@ -60,7 +61,7 @@ class Controller:
 
     # -- clusters, allocations, users --------------------------------------------------------------
 
-    def add_cluster(self, caller: Caller, name: str, system: inventory.System) -> None:
+    def add_cluster(self, caller: Caller, name: str, system: System) -> None:
         with self.logged(caller, "create cluster", name):
             caller.need("administer")
             inventory.add_cluster(self.store, name, system)

@@ -42,10 +42,12 @@ def _build(
         n_in_chans=1, n_out_chans=1, n_groups=N_CHANNELS,
         padding_lower=(1, 1), padding_upper=(1, 1),
     )  # fmt: skip
-    options = {"available_memory_proportion": proportion}
-    image = create_input(graph, params, "image", **options)
-    weights = create_weights(graph, params, "weights", **options)
+    share = proportion
+    image = create_input(graph, params, "image", available_memory_proportion=share)
+    weights = create_weights(graph, params, "weights", available_memory_proportion=share)
     once = Sequence()
-    blurred = convolution(graph, image, weights, params, once, "blur", **options)
+    blurred = convolution(
+        graph, image, weights, params, once, "blur", available_memory_proportion=share
+    )
     once.add(Copy(blurred, image))
     sequence.add(Repeat(n_times, once))

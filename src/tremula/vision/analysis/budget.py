@@ -163,10 +163,13 @@ def _check_table(report: ReportReader, name: str, limits: object) -> list[Verdic
 
 
 def _verdict(name: str, value: Number, limit: object) -> Verdict:
-    is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
-    is_readable = isinstance(limit, float) and not math.isnan(limit)
-    if not is_number or not (is_readable or (isinstance(limit, int) and limit < 1 << 64)):
+    is_bool = isinstance(limit, bool)
+    if is_bool or not isinstance(limit, int | float) or not _is_readable(limit):
         raise InvalidOption(
             f"the limit of {name} must be a number, got {limit!r}.", hint=f"write  {name} = 1000"
         )
     return Verdict(name, float(value), float(limit), value <= limit)
+
+
+def _is_readable(limit: Number) -> bool:
+    return not math.isnan(limit) if isinstance(limit, float) else limit < 1 << 64

@@ -95,7 +95,7 @@ def tile_map(eqn: Equation, *rows: Tensor) -> list[Value]:
         result = torch.ops.tremula.scaled_add(x, y, scale, _SCALED[primitive.name])
         return [torch.ops.tremula.on_tiles(result, list(eqn.params["tiles"]))]
 
-    def one(*values: object) -> Any:  # noqa: ANN401
+    def one(*values: jax.Array) -> Any:  # noqa: ANN401
         return defined(primitive, *values, **attributes)
 
     mapped = jax.vmap(one, axis_size=len(eqn.params["tiles"]))

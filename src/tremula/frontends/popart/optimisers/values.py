@@ -12,14 +12,17 @@ class OptimizerValue:
     """A number, and whether it is part of the program or may change between steps."""
 
     def __init__(
-        self, val: "float | tuple[float, bool] | OptimizerValue" = 0.0, isConst: bool = True
+        self,
+        val: "float | tuple[float, bool] | list[float] | OptimizerValue" = 0.0,
+        isConst: bool = True,
     ):
         if isinstance(val, OptimizerValue):
             val, isConst = val.val(), val.isConst()
         elif isinstance(val, tuple | list):
             if len(val) != 2:
                 raise popart_exception(f"An optimizer value is (number, is_constant), got {val!r}")
-            val, isConst = val
+            number, constant = val
+            val, isConst = number, bool(constant)
         self._value, self._is_constant = float(val), bool(isConst)
 
     def val(self) -> float:

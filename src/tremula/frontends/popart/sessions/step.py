@@ -158,6 +158,7 @@ class _PlacedEvaluation(Evaluation):
         """Nodes that training or annotations compute in another way."""
         if self.plan.is_training and is_dropout(node.op_type, node.domain, node.version):
             x = self.bring_in(scope.value(node.inputs[0]))
+            assert isinstance(x, Tensor), "Dropout is of one tensor"
             shape = node.attributes.get("shape", x.shape)
             results = _dropped(x, float(node.attributes.get("ratio", 0.5)), shape)
         elif node.op_type == "MatMul" and SERIALIZE_MODE in node.attributes:

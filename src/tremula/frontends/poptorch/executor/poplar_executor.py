@@ -312,9 +312,12 @@ class PoplarExecutor:
         self.compile_stored(*saving.load_executable(filename, training=self._training))
 
     def compile_stored(
-        self, args: Sequence[object], kwargs: Mapping[str, object], stored: "StoredTileProgram"
+        self,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        stored: "StoredTileProgram | None",
     ) -> None:
-        """Take a tile program that was compiled for arguments like these."""
+        """Take a tile program that was compiled for arguments like these; without one, compile."""
         self._compile(self._parser.parse(args, kwargs), stored)
 
     # -- the device --------------------------------------------------------------------------------

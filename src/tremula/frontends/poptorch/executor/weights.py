@@ -20,7 +20,7 @@ Copies, pickles and state dictionaries of a wrapped module are plain; `unwrap` r
 import copyreg
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, SupportsIndex
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,9 @@ from tremula.base.errors import suggest
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.ir.capture.capture import model_tensors
 from tremula.ir.step import BUFFER, PARAMETER
+
+if TYPE_CHECKING:
+    from torch._C import _Index
 
 without_hooks = torch._C.DisableTorchFunctionSubclass  # inside, reading a weight fetches nothing
 
@@ -342,7 +345,7 @@ class ParameterOfModel:
     def __setattr__(self, name: str, value: object) -> None:
         setattr(self._parameter, name, value)
 
-    def __getitem__(self, index: object) -> Tensor:
+    def __getitem__(self, index: "_Index | tuple[_Index, ...]") -> Tensor:
         return self._parameter[index]
 
     def __len__(self) -> int:

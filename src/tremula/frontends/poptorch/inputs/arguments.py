@@ -9,7 +9,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any, Generic, TypeGuard, TypeVar
 
 import torch
 
@@ -22,17 +22,20 @@ from tremula.frontends.poptorch.options.options import Options
 # -- parsers for classes of the user ---------------------------------------------------------------
 
 
-class ICustomArgParser(ABC):
+Struct = TypeVar("Struct")  # the class that a parser is registered for
+
+
+class ICustomArgParser(ABC, Generic[Struct]):
     """Takes the tensors out of objects of a class, and makes such objects from tensors."""
 
     @abstractmethod
-    def yieldTensors(self, struct: object) -> Iterator[torch.Tensor]:  # noqa: N802
+    def yieldTensors(self, struct: Struct) -> Iterator[torch.Tensor]:  # noqa: N802
         """The tensors of an object, always in the same order."""
 
     @abstractmethod
     def reconstruct(
         self,
-        original_structure: object,
+        original_structure: Struct,
         tensor_iterator: Iterator[torch.Tensor],
     ) -> Any:  # noqa: ANN401
         """A new object like the original one, with the next tensors of the iterator."""

@@ -23,7 +23,7 @@ class Op:
 
     def __init__(
         self,
-        graph: object,
+        graph: Any,  # a Graph, whose module imports this one
         row: OperationRow,
         inputs: list[Tensor],
         layout: tuple,

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin
 
 import torch
 
@@ -16,7 +16,8 @@ Hidden = Annotated[torch.Tensor, "hidden"]  # a result that the public function 
 Attributes = Mapping[str, Any]  # of an operation, by name: each has its own type
 AttributeDict = dict[str, Any]
 Types = Sequence[dtype]
-Function = TypeVar("Function", bound=Callable[..., object])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,7 @@ FUNCTIONS: Table[str, Callable[..., Any]] = Table("tremula.frontends.popxl.ops")
 VIEWS: dict[str, Callable[..., Any]] = {}  # how popart._internal.ir shows a tensor, graph or Ir
 
 
-def public(function: Function) -> Function:
+def public(function: Callable[P, R]) -> Callable[P, R]:
     """Enter a function of `popxl.ops` that is made of other operations."""
     explained = explains_arguments(function)
     FUNCTIONS.enter(function.__name__, explained)

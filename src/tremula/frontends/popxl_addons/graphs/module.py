@@ -177,6 +177,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         graph = fwd_graph.graph
         provided = _chosen("grads_provided", grads_provided, graph.outputs, "a output")
         required = _chosen("grads_required", grads_required, graph.inputs, "a input")
+        assert isinstance(fwd_graph.aux, Aux), "a module made the graph"
         variables = fwd_graph.args.to_dict()
         plan = _Required.of(required, {t: name for name, t in variables.items()})
         self.var_grad, self.aux = VarGrads(variables), fwd_graph.aux.copy()

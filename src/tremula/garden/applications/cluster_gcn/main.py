@@ -7,7 +7,7 @@ from torch_geometric.loader import ClusterData
 
 import poptorch
 import poptorch_geometric as pg
-from poptorch_geometric.cluster_loader import FixedSizeClusterLoader
+from poptorch_geometric.cluster_loader import FixedSizeClusterLoader  # pyright: ignore[reportMissingImports] - from the table of modules
 from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.cluster_gcn.model import ClusterNetwork
 from tremula.garden.models.datasets.graphs import communities

@@ -6,7 +6,7 @@ from torch_geometric.data import Data
 
 import poptorch
 import poptorch_geometric as pg
-from poptorch_geometric.neighbor_loader import FixedSizeNeighborLoader
+from poptorch_geometric.neighbor_loader import FixedSizeNeighborLoader  # pyright: ignore[reportMissingImports] - from the table of modules
 from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.fraud_rgcn.model import FraudNetwork
 from tremula.garden.models.datasets.graphs import transactions

@@ -5,7 +5,7 @@ import torch
 
 import poptorch
 import poptorch_geometric as pg
-from poptorch_geometric.columns import with_radius_graph
+from poptorch_geometric.columns import with_radius_graph  # pyright: ignore[reportMissingImports] - from the table of modules
 from tremula.frontends.geometric.feeding.columns import GraphColumns
 from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.gps_molecules.fused import gather_scatter, gathered_and_summed

@@ -4,7 +4,7 @@ import numpy as np
 
 import popxl
 from popxl import ops
-from popxl_addons.ops.cross_entropy_sharded_loss import cross_entropy_sharded_loss
+from popxl_addons.ops.cross_entropy_sharded_loss import cross_entropy_sharded_loss  # pyright: ignore[reportMissingImports] - from the table of modules
 from tremula.garden.models.gpt3.layers import (
     MASKED,
     Build,

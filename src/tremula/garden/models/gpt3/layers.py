@@ -14,8 +14,8 @@ import numpy as np
 import popxl
 import popxl_addons as addons
 from popxl import ops
-from popxl_addons.ops.layer_norm_distributed import layer_norm_distributed
-from popxl_addons.ops.replicated_all_reduce_TP import (
+from popxl_addons.ops.layer_norm_distributed import layer_norm_distributed  # pyright: ignore[reportMissingImports] - from the table of modules
+from popxl_addons.ops.replicated_all_reduce_TP import (  # pyright: ignore[reportMissingImports] - from the table of modules
     replicated_all_reduce_identical_grad_inputs,
     replicated_all_reduce_identical_inputs,
 )

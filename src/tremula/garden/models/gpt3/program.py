@@ -13,7 +13,7 @@ import popxl
 import popxl_addons as addons
 from popxl import ops
 from popxl_addons import NamedTensors
-from popxl_addons.transforms import (
+from popxl_addons.transforms import (  # pyright: ignore[reportMissingImports] - from the table of modules
     RemoteHandle,
     batch_serial_buffer,
     batch_serialise,

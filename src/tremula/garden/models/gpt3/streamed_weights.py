@@ -13,9 +13,9 @@ import popxl
 import popxl_addons as addons
 from popxl import ops
 from popxl_addons import NamedTensors
-from popxl_addons.ops.grad_reduce_square_add import grad_reduce_square_add
-from popxl_addons.optimizers import AdamOptimizerStep
-from popxl_addons.rts import reduce_replica_sharded_tensor
+from popxl_addons.ops.grad_reduce_square_add import grad_reduce_square_add  # pyright: ignore[reportMissingImports] - from the table of modules
+from popxl_addons.optimizers import AdamOptimizerStep  # pyright: ignore[reportMissingImports] - from the table of modules
+from popxl_addons.rts import reduce_replica_sharded_tensor  # pyright: ignore[reportMissingImports] - from the table of modules
 from tremula.garden.models.gpt3.config import GPTConfig
 from tremula.garden.models.gpt3.replicas import Replicas
 

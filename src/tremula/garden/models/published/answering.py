@@ -153,6 +153,7 @@ class RoFormerForClasses(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.pooler, self.out = nn.Linear(size.width, size.width), nn.Linear(size.width, n_classes)
         angles = torch.zeros(2, 1, 1, size.n_positions, size.width // size.n_heads)
+        self.turn: Tensor
         self.register_buffer("turn", angles)
 
     def forward(self, ids: Tensor, kinds: Tensor) -> Tensor:

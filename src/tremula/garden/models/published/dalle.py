@@ -73,7 +73,8 @@ class AxialAttention(nn.Module):
         if self.kind == "full":
             return self._joined(_attended(q, k, v))
         text = _attended(q[:, :, :N_TEXT], k[:, :, :N_TEXT], v[:, :, :N_TEXT])
-        image = self._along_axis(*(t[:, :, N_TEXT:] for t in (q, k, v)), k, v)
+        of_image = [t[:, :, N_TEXT:] for t in (q, k, v)]
+        image = self._along_axis(of_image[0], of_image[1], of_image[2], k, v)
         return self._joined(torch.cat([text, image], dim=2))
 
     def _along_axis(self, q: Tensor, k: Tensor, v: Tensor, ks: Tensor, vs: Tensor) -> Tensor:

@@ -44,6 +44,7 @@ class DecoderLayer(nn.Module):
         self.up = nn.Linear(size.width, size.n_inner)
         self.down = nn.Linear(size.n_inner, size.width)
         n = size.width // size.n_heads // 2
+        self.rates: Tensor
         self.register_buffer("rates", 10000.0 ** -(torch.arange(0, n, 2) / n))
 
     def forward(self, x: Tensor, past: Tensor, mask: Tensor, places: Tensor) -> Tensor:

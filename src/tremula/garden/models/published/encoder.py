@@ -35,7 +35,11 @@ class EncoderSize:
 
 
 def _dense_class(size: EncoderSize) -> type[nn.Linear]:
-    return poptorch.float8.Linear if size.uses_float8 else nn.Linear
+    if not size.uses_float8:
+        return nn.Linear
+    from poptorch.float8 import Linear
+
+    return Linear
 
 
 class Patches(nn.Conv2d):
@@ -44,7 +48,7 @@ class Patches(nn.Conv2d):
     def __init__(self, width: int, patch: int, *, bias: bool = True):
         super().__init__(3, width, kernel_size=patch, stride=patch, bias=bias)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride] - by position
         return super().forward(images).flatten(2).transpose(1, 2)
 
 
@@ -128,7 +132,9 @@ class WordEmbedding(nn.Module):
         return self.dropout(self.norm(x))
 
 
-def place_layers(layers: Sequence[nn.Module], layers_per_chip: Sequence[int]) -> None:
+def place_layers(
+    layers: Sequence[nn.Module] | nn.ModuleList, layers_per_chip: Sequence[int]
+) -> None:
     """Begin a stage at the first layer of each chip; those of chip 0 follow the embedding there."""
     first = 0
     for chip, n_layers in enumerate(layers_per_chip):

@@ -32,7 +32,7 @@ def compile_graph(
     compiled: list[CompiledFxGraph] = []
 
     def inner(*args, **options) -> Any:  # noqa: ANN401
-        compiled.append(compile_fx_inner(*args, **options))
+        compiled.append(compile_fx_inner(*args, **options))  # pyright: ignore[reportArgumentType] - no other kind
         return compiled[-1]
 
     mode, fakes = _fakes(args)
@@ -42,7 +42,7 @@ def compile_graph(
         made = compile_fx(module, fakes, inner_compile=inner)
     assert callable(made), "a graph without other graphs in it is one function"
     strides = [x.stride() for x in args]
-    return (lambda args: made(*with_strides(args, strides))), compiled
+    return (lambda args: made(*with_strides(args, strides))), compiled  # pyright: ignore[reportArgumentType] - stubs
 
 
 def _fakes(args: Sequence[Tensor]) -> tuple[FakeTensorMode, list[Tensor]]:

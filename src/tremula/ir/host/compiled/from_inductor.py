@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
 from tremula.ir.host.compiled.functions import (
@@ -53,7 +54,7 @@ def _kernel(value: object) -> Kernel | None:
         return _launches(value)  # pyright: ignore[reportArgumentType]
     library = getattr(value, "__self__", None)
     path = getattr(library, "__file__", None) or ""
-    if type(value) is type(len) and str(path).endswith(".so"):
+    if isinstance(value, BuiltinFunctionType) and str(path).endswith(".so"):
         return LibraryKernel(store_binary(Path(path), ".so"), value.__name__)
     return None
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -170,17 +171,17 @@ class _Externs:
         return torch.addmm(bias[0] if is_row else bias, *factors, out=out, **scales)
 
 
-def generated_names() -> dict[str, object]:
+def generated_names() -> dict[str, Any]:
     """The names that generated functions may use."""
     from torch._C._dynamo.guards import (
-        _empty_strided_cpu,
-        _empty_strided_cuda,
-        _reinterpret_tensor,
+        _empty_strided_cpu,  # pyright: ignore[reportAttributeAccessIssue] - PyTorch's stubs lack it
+        _empty_strided_cuda,  # pyright: ignore[reportAttributeAccessIssue]
+        _reinterpret_tensor,  # pyright: ignore[reportAttributeAccessIssue]
         assert_alignment,
         assert_size_stride,
     )
 
-    names: dict[str, object] = {
+    names: dict[str, Any] = {
         "torch": torch,
         "math": math,
         "inf": math.inf,

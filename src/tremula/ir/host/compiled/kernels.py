@@ -99,7 +99,7 @@ def _gpu_runner(launch: Launch, path: Path, device: int) -> Runner:
 
 def library_function(kernel: LibraryKernel, path: Path) -> Runner:
     """The function of a library that Inductor compiled for this CPU."""
-    address = torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr
+    address = torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr  # pyright: ignore[reportAttributeAccessIssue] - not in stubs
     os.environ["_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"] = str(address)  # it reads it when loaded
     name = f"{path.stem}.{kernel.symbol}"
     spec = importlib.util.spec_from_loader(name, ExtensionFileLoader(name, str(path)))

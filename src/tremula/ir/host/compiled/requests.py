@@ -61,7 +61,7 @@ def request_of(
     numbers = {node: NodeNumber(number) for number, node in enumerate(graph.nodes)}
     calls, results = [], ()
     for node in graph.nodes:
-        operands = fx.map_arg((node.args, node.kwargs), numbers.__getitem__)
+        operands = fx.map_arg((node.args, node.kwargs), numbers.__getitem__)  # pyright: ignore[reportArgumentType] - any value may be a node's
         if node.op == "call_function":
             calls.append(CallData(_named(node.target), *_plain(operands)))
         elif node.op == "output":

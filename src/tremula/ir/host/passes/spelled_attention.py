@@ -66,6 +66,6 @@ def _inline(graph: fx.Graph, node: fx.Node, body: fx.Graph) -> None:
     while (made := made.next) is not node:
         made.meta[ORIGIN] = node.meta.get(ORIGIN)
     for getter in list(node.users):
-        getter.replace_all_uses_with(results[getter.args[1]])  # pyright: ignore[reportIndexIssue, reportArgumentType, reportOptionalSubscript]
+        getter.replace_all_uses_with(results[getter.args[1]])  # pyright: ignore[reportIndexIssue, reportArgumentType, reportOptionalSubscript, reportCallIssue]
         graph.erase_node(getter)
     graph.erase_node(node)

@@ -143,15 +143,19 @@ class FusedUpdate:
             [*(t.data_ptr() for t in tensors), tensors[0].numel()]
             for tensors in zip(*columns, strict=True)
         ]
-        by_name = self.rule.hyperparameters(batch.group, hyper)
+        by_name = self.rule.variables(batch.group, hyper)
         numbers = [by_name[name] for name in kind.group.variables]
-        numbers += [divisor] if divisor is not None else []
+        if divisor is not None:
+            numbers.append(divisor)
         numbers += self._scalars(batch, states, hyper)
         chunks = self._chunks_of(batch, weights)
         kernel = TensorKernel(update_source(kind) or "", _CONSTANTS, _N_WARPS)
         table = self._table(rows, weights[0].device)
-        seed = [self._seed] if kind.rounds_stochastically else []
-        kernel.run(len(chunks), [table, chunks, *seed, *numbers])
+        operands = [table, chunks]
+        if kind.rounds_stochastically:
+            assert self._seed is not None, "made before the first update"
+            operands.append(self._seed)
+        kernel.run(len(chunks), [*operands, *numbers])
 
     def _scalars(
         self, batch: UpdateBatch, states: Sequence[Tensor], hyper: Sequence[Tensor]

@@ -6,6 +6,7 @@ mlcommons/training_results_v1.1 and v2.0 (Graphcore/benchmarks/bert).
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tremula.validate.workloads.models.pipeline import MeasuredOptimizer
 
@@ -39,52 +40,52 @@ class BertProgram:
     large_pod: int = 0  # only for pods from this size on
 
 
-_POPART = {"framework": "popart", "keeps_last_of_chip": False}
-_POPTORCH = {
-    "framework": "poptorch", "table_rows": 30522, "has_bias": True,
-    "optimizer": MeasuredOptimizer(
-        kind="lamb", is_off_chip=True, is_sharded=True, corrects_bias=True
-    ),
-}  # fmt: skip
-_TF = {"has_transform": False, "optimizer": MeasuredOptimizer(kind="lamb", is_off_chip=True)}
+_popart = partial(BertProgram, framework="popart", keeps_last_of_chip=False)
+_poptorch = partial(
+    BertProgram, framework="poptorch", table_rows=30522, has_bias=True,
+    optimizer=MeasuredOptimizer(kind="lamb", is_off_chip=True, is_sharded=True, corrects_bias=True),
+)  # fmt: skip
+_tf = partial(
+    BertProgram, has_transform=False, optimizer=MeasuredOptimizer(kind="lamb", is_off_chip=True)
+)
 _LARGE, _BASE = (3, 7, 7, 7), (0, 4, 4, 4)
 
 PROGRAMS = (
-    BertProgram(**_POPART, size="large", n_words=128, is_packed=True, layers=_LARGE, micro_batch=8,
+    _popart(size="large", n_words=128, is_packed=True, layers=_LARGE, micro_batch=8,
                 proportions=(0.15, 0.25)),
-    BertProgram(**_POPART, size="large", n_words=512, is_packed=True, layers=_LARGE, micro_batch=2,
+    _popart(size="large", n_words=512, is_packed=True, layers=_LARGE, micro_batch=2,
                 proportions=(0.16, 0.21)),
-    BertProgram(**_POPART, size="large", n_words=128, layers=_LARGE, micro_batch=8,
+    _popart(size="large", n_words=128, layers=_LARGE, micro_batch=8,
                 proportions=(0.15, 0.25)),
-    BertProgram(**_POPART, size="large", n_words=384, layers=_LARGE, micro_batch=2,
+    _popart(size="large", n_words=384, layers=_LARGE, micro_batch=2,
                 proportions=(0.15, 0.40)),
-    BertProgram(**_POPART, size="large", n_words=512, layers=_LARGE, micro_batch=2,
+    _popart(size="large", n_words=512, layers=_LARGE, micro_batch=2,
                 proportions=(0.16, 0.21)),
-    BertProgram(**_POPART, size="base", n_words=128, layers=_BASE, micro_batch=32,
+    _popart(size="base", n_words=128, layers=_BASE, micro_batch=32,
                 proportions=(0.28,)),
-    BertProgram(**_POPART, size="base", n_words=384, layers=_BASE, micro_batch=8,
+    _popart(size="base", n_words=384, layers=_BASE, micro_batch=8,
                 proportions=(0.28,)),
-    BertProgram(**_POPART, size="base", n_words=512, layers=_BASE, micro_batch=8,
+    _popart(size="base", n_words=512, layers=_BASE, micro_batch=8,
                 proportions=(0.28,)),
-    BertProgram(**_POPTORCH, size="large", n_words=128, is_packed=True, layers=_LARGE,
+    _poptorch(size="large", n_words=128, is_packed=True, layers=_LARGE,
                 micro_batch=8, proportions=(0.15, 0.25)),
-    BertProgram(**_POPTORCH, size="large", n_words=128, is_packed=True, layers=_LARGE,
+    _poptorch(size="large", n_words=128, is_packed=True, layers=_LARGE,
                 micro_batch=8, proportions=(0.14, 0.19), large_pod=64),
-    BertProgram(**_POPTORCH, size="large", n_words=512, is_packed=True, layers=_LARGE,
+    _poptorch(size="large", n_words=512, is_packed=True, layers=_LARGE,
                 micro_batch=2, proportions=(0.10, 0.15)),
-    BertProgram(**_POPTORCH, size="large", n_words=512, is_packed=True, layers=_LARGE,
+    _poptorch(size="large", n_words=512, is_packed=True, layers=_LARGE,
                 micro_batch=2, proportions=(0.13, 0.19), large_pod=64),
-    BertProgram(**(_POPTORCH | {"optimizer": _LAMB}), size="base", n_words=128,
+    _poptorch(optimizer=_LAMB, size="base", n_words=128,
                 layers=_BASE, micro_batch=32, proportions=(0.25,)),
-    BertProgram(**_TF, framework="tf2", size="large", n_words=128, layers=_LARGE, micro_batch=8,
+    _tf(framework="tf2", size="large", n_words=128, layers=_LARGE, micro_batch=8,
                 proportions=(0.15, 0.19, 0.25, 0.25)),
-    BertProgram(**(_TF | {"optimizer": _LAMB}), framework="tf2", size="large", n_words=128,
+    _tf(optimizer=_LAMB, framework="tf2", size="large", n_words=128,
                 layers=_LARGE, micro_batch=8, proportions=(0.10, 0.19, 0.20, 0.20), large_pod=64),
-    BertProgram(**_TF, framework="tf2", size="base", n_words=128, layers=_BASE, micro_batch=32,
+    _tf(framework="tf2", size="base", n_words=128, layers=_BASE, micro_batch=32,
                 proportions=(0.28,)),
-    BertProgram(**_TF, framework="tf2", size="base", n_words=384, layers=_BASE, micro_batch=8,
+    _tf(framework="tf2", size="base", n_words=384, layers=_BASE, micro_batch=8,
                 proportions=(0.28,)),
-    BertProgram(**(_TF | {"optimizer": _LAMB}), framework="tf1", size="large", n_words=128,
+    _tf(optimizer=_LAMB, framework="tf1", size="large", n_words=128,
                 layers=_LARGE, micro_batch=8, proportions=(0.15, 0.25)),
 )  # fmt: skip
 

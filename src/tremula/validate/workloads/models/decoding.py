@@ -136,9 +136,9 @@ def _rearranging(
 ) -> tuple[float, float]:
     """Cycles of rearranging weights for a prompt, and for each word."""
     assert decoder.numbering is not None, "a decoder with a prefill says how its program is read"
-    uses = (Use(batch * n, *_product_choices(decoder, n)) for n in (n_input, 1))
+    prompt, word = (Use(batch * n, *_product_choices(decoder, n)) for n in (n_input, 1))
     return rearranging_cycles(
-        decoder.weights, decoder.numbering, decoder.n_layers, *uses, chip_name
+        decoder.weights, decoder.numbering, decoder.n_layers, prompt, word, chip_name
     )
 
 

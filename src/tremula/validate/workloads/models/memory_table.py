@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -107,7 +108,7 @@ def by_proportion(training: Training) -> dict[tuple[float, ...], list[int]]:
     is_whole = np.array_equal(training.of.parts, np.eye(n_chips))
     if is_whole or len(set(own)) == 1:
         return {shares: list(range(n_chips))}
-    result = {(own[0],): [0]}
+    result: dict[tuple[float, ...], list[int]] = {(own[0],): [0]}
     for chip in range(1, n_chips):
         result.setdefault((own[0], own[chip]), []).append(chip)
     return result
@@ -146,9 +147,14 @@ def fullest_tile(
         _chip_contents(training, built, parameters, chip)
         for chip in chips or range(len(training.of.parts))
     ]
-    fullest = max(columns, key=lambda of: float(sum(of.values()).max()))
-    tile = int(sum(fullest.values()).argmax())
+    fullest = max(columns, key=lambda of: float(_summed(of).max()))
+    tile = int(_summed(fullest).argmax())
     return {name: float(column[tile]) for name, column in fullest.items()}
+
+
+def _summed(contents: Mapping[str, np.ndarray]) -> np.ndarray:
+    """All bytes of each tile."""
+    return reduce(np.add, contents.values())
 
 
 def _chip_contents(

@@ -12,7 +12,7 @@ of BERT-Large differ by a layer within 0.1 %.) The rest is counted:
 * the host: its work around a call, and copies of a call's inputs
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
@@ -44,6 +44,7 @@ from tremula.validate.workloads.models.timeline import (
 from tremula.validate.workloads.table import ModelledValue
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
     from tremula.frontends.poptorch.options.options import Options
@@ -237,18 +238,25 @@ def _choose(
         options.TensorLocations.numIOTiles(training.n_io_tiles)
 
 
-def _optimizer(chosen: MeasuredOptimizer, parameters: object) -> object:
+def _optimizer(
+    chosen: MeasuredOptimizer, parameters: "Iterable[nn.Parameter]"
+) -> "torch.optim.Optimizer":
     import torch
 
     from poptorch import optim
 
     first = torch.half if chosen.first_is_half else torch.float
     total = torch.float if chosen.accumulates_in_float else torch.half
-    moments = {"first_order_momentum_accum_type": first, "accum_type": total}
     if chosen.kind == "lamb":
-        return optim.LAMB(parameters, lr=1e-3, bias_correction=chosen.corrects_bias, **moments)
+        return optim.LAMB(
+            parameters, lr=1e-3, bias_correction=chosen.corrects_bias, accum_type=total,
+            first_order_momentum_accum_type=first,
+        )  # fmt: skip
     if chosen.kind == "adam":
-        return optim.AdamW(parameters, lr=1e-3, bias_correction=chosen.corrects_bias, **moments)
+        return optim.AdamW(
+            parameters, lr=1e-3, bias_correction=chosen.corrects_bias, accum_type=total,
+            first_order_momentum_accum_type=first,
+        )  # fmt: skip
     if chosen.kind == "rmsprop":
         return optim.RMSprop(parameters, lr=1e-3, momentum=0.9)
     return optim.SGD(

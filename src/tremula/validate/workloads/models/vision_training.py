@@ -263,8 +263,11 @@ def dino(row: MeasuredRow, chip_name: str) -> ModelledValue:
 
 
 def _dino_parameters(model: "nn.Module") -> Sequence[float]:
+    from tremula.garden.models.published.dino import Dino
+
+    assert isinstance(model, Dino), "the model that _dino_model builds"
     student = model.student
-    layer = n_parameters(student.layers[0])  # pyright: ignore[reportArgumentType]
+    layer = n_parameters(student.layers[0])
     return n_parameters(student) - layer, layer, n_parameters(model.head), n_parameters(model.last)
 
 

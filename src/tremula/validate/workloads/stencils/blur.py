@@ -112,7 +112,9 @@ def _over_workers(parts: Boxes, n_workers: int) -> Boxes:
         cuts = cut_larger_first(int((height, width)[dim]), int(n)) + at[dim]
         first, last = np.repeat(at[None], n, 0), np.repeat(end[None], n, 0)
         first[:, dim], last[:, dim] = cuts[:-1], cuts[1:]
-        low.append(first), high.append(last), tile.append(np.full(n, home))
+        low.append(first)
+        high.append(last)
+        tile.append(np.full(n, home))
     return Boxes(np.concatenate(low), np.concatenate(high), np.concatenate(tile))
 
 
@@ -169,9 +171,9 @@ def _codelet_of(row: MeasuredRow) -> str:
 @workload("Gaussian blur of an RGBA image", FAMILY)
 def blur(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """The time of all iterations."""
-    image = row.sizes("image")[:2]
+    wide, high = row.sizes("image")[:2]
     n_times = row.number("iterations", ITERATIONS)
-    timing = time_blur(chip_name, row.n_ipus, image, _codelet_of(row), 1, n_times)
+    timing = time_blur(chip_name, row.n_ipus, (wide, high), _codelet_of(row), 1, n_times)
     return ModelledValue.of(timing)
 
 
@@ -191,8 +193,8 @@ def weak_scaling(row: MeasuredRow, chip_name: str) -> ModelledValue:
 def one_sweep(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """Cycles inside the vertices of one sweep, as the profile has them: all is in place already."""
     element, at_once = _element_of(_codelet_of(row))
-    image = row.sizes("image")[:2] if row.has("image") else PROFILED_IMAGE
-    tiles = _tiles_of(chip_name, row.n_ipus, image, 1)
+    wide, high = row.sizes("image")[:2] if row.has("image") else PROFILED_IMAGE
+    tiles = _tiles_of(chip_name, row.n_ipus, (wide, high), 1)
 
     def build(graph: Graph, sequence: Sequence) -> None:
         workers = _over_workers(tiles, graph.target.chip.n_workers)

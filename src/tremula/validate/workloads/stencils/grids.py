@@ -216,7 +216,8 @@ def time_step(chip_name: str, n_ipus: int, shape: Shape, equation: StencilEquati
 
     def build(graph: Graph, sequence: Sequence) -> None:
         now, then = (add_grid(graph, FLOAT, shape, homes, name) for name in ("now", "then"))
-        wide = workers.widened((equation.halo,) * 3, shape)
+        halo = equation.halo
+        wide = workers.widened((halo, halo, halo), shape)
         others = [
             add_grid(graph, FLOAT, shape, homes, f"other{i}") for i in range(equation.n_others)
         ]

@@ -41,18 +41,21 @@ class Twin:
     def native(self) -> Function:
         """Native code, compiled once. Bounds are checked, for a file may be untrusted."""
         if self._compiled is None:
-            from numba import njit  # slow to load
-
-            from tremula.codelets.native.stored_code import jit
-
-            names = dict(self.function.__globals__)
-            # Only compiled functions call a helper: wrappers for others take time.
-            options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "boundscheck": True}
-            for helper in self.helpers:
-                names[helper.__name__] = njit(**options)(_with_globals(helper, names))
-            compiled = jit(self.types, nogil=True, boundscheck=True, no_cfunc_wrapper=True)
-            self._compiled = compiled(_with_globals(self.function, names))
+            self._compiled = self._compile()
         return self._compiled
+
+    def _compile(self) -> Function:
+        from numba import njit  # slow to load
+
+        from tremula.codelets.native.stored_code import jit
+
+        names = dict(self.function.__globals__)
+        # Only compiled functions call a helper: wrappers for others take time.
+        inner = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, boundscheck=True)
+        for helper in self.helpers:
+            names[helper.__name__] = inner(_with_globals(helper, names))
+        compiled = jit(self.types, nogil=True, boundscheck=True, no_cfunc_wrapper=True)
+        return compiled(_with_globals(self.function, names))
 
 
 def _with_globals(function: Function, names: dict[str, Any]) -> FunctionType:
