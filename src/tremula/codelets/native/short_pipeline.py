@@ -127,6 +127,6 @@ class _SecondAttempt(PassManager):
 
 def inner(**options: object) -> Callable[[Callable[..., Any]], Any]:
     """`numba.njit` for functions that only kernels call: no entry for Python or C is compiled."""
-    return njit(
+    return njit(  # pyright: ignore[reportCallIssue] - stubs name few of the options
         pipeline_class=ShortPipeline, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options
     )
