@@ -36,6 +36,7 @@ def ratio(
     of: Literal["median", "minima"] = "median",
     min_time_s: float = 0.02,
     clock: Clock | None = None,
+    finish: Action | None = None,
 ) -> Ratio:
     """Time both in turn and compare.
 
@@ -43,20 +44,24 @@ def ratio(
     halves of a round. `of="minima"` is the ratio of the best times: right where noise only adds.
     Each is called once first (compilation does not count), and then so often per round that the
     clock's own grain does not matter. With `clock=time.process_time` others' load does not count:
-    right where both use one thread.
+    right where both use one thread. `finish` ends each side's turn, in its time: it waits for what
+    calls have left to a GPU.
     """
     ours()
     reference()
     clock = clock or time.perf_counter
-    n_ours = _calls_for(ours, min_time_s, clock)
-    n_reference = _calls_for(reference, min_time_s, clock)
+    finish = finish or _nothing
+    n_ours = _calls_for(ours, min_time_s, clock, finish)
+    n_reference = _calls_for(reference, min_time_s, clock, finish)
     times: list[tuple[float, float]] = []
     for i in range(rounds):
         # They take turns at going first, so that neither always finds the warmer cache.
         if i % 2:
-            reference_s, ours_s = _time(reference, n_reference, clock), _time(ours, n_ours, clock)
+            reference_s = _time(reference, n_reference, clock, finish)
+            ours_s = _time(ours, n_ours, clock, finish)
         else:
-            ours_s, reference_s = _time(ours, n_ours, clock), _time(reference, n_reference, clock)
+            ours_s = _time(ours, n_ours, clock, finish)
+            reference_s = _time(reference, n_reference, clock, finish)
         times.append((ours_s, reference_s))
     best_ours, best_reference = (min(column) for column in zip(*times, strict=True))
     ratios = [ours_s / reference_s for ours_s, reference_s in times]
@@ -64,11 +69,15 @@ def ratio(
     return Ratio(value, best_ours, best_reference)
 
 
-def _calls_for(action: Action, min_time_s: float, clock: Clock) -> int:
-    return max(1, round(min_time_s / max(_time(action, 1, clock), 1e-9)))
+def _nothing() -> None:
+    return
 
 
-def _time(action: Action, n_calls: int, clock: Clock) -> float:
+def _calls_for(action: Action, min_time_s: float, clock: Clock, finish: Action) -> int:
+    return max(1, round(min_time_s / max(_time(action, 1, clock, finish), 1e-9)))
+
+
+def _time(action: Action, n_calls: int, clock: Clock, finish: Action) -> float:
     """Seconds per call, without the garbage collector."""
     was_collecting = gc.isenabled()
     gc.disable()
@@ -76,6 +85,7 @@ def _time(action: Action, n_calls: int, clock: Clock) -> float:
         begin = clock()
         for _ in range(n_calls):
             action()
+        finish()
         return (clock() - begin) / n_calls
     finally:
         if was_collecting:

@@ -24,12 +24,12 @@ from tremula.ir.host.compiled.programs import is_expected, start_key
 from tremula.ir.host.start_phases import start_phase
 from tremula.ir.lowering.program.schedule import Schedule
 from tremula.ir.optim.rule import UpdateRule
+from tremula.ir.output_facts import OutputFact, output_facts
 from tremula.ir.passes import COMMON_PASSES, apply
 from tremula.ir.passes.random_bits import STATE_NAME, initial_state, reproducible
 from tremula.ir.placement import BlockPlacements, PlacementRules, place_blocks
 from tremula.ir.repetition import Repetition
 from tremula.ir.run.generators import CountedRandom, DeviceRandom
-from tremula.ir.run.output_facts import OutputFact, output_facts
 from tremula.ir.run.replica_groups import GroupedSession, one_slice_of
 from tremula.ir.run.session import HostSession, StepSession
 from tremula.ir.run.tensor_names import TensorNames, take_loss, with_tensors

@@ -30,8 +30,10 @@ from tremula.ir.host.compiled.programs import (
 )
 from tremula.ir.host.programs.equal_layers import PartedGraph, equal_parts
 from tremula.ir.host.programs.known_choices import program_key
+from tremula.ir.host.transfer.outputs import OutputHook
 from tremula.ir.passes import HOST_PASSES, apply
 from tremula.ir.repetition import Repetition
+from tremula.ir.step import OUTPUT
 
 CPU = torch.device("cpu")
 PRODUCT = """
@@ -193,7 +195,13 @@ def test_a_stored_step_calls_its_functions_in_order():
     store_program("e" * 32, record)
     program = stored_program("e" * 32, CPU)
     assert program is not None
-    torch.testing.assert_close(program(*arguments), expected, rtol=0, atol=0)
+    hook, seen = OutputHook(), []
+    hook.listener = seen.append
+    positions = [position for position, _ in step.results_of_kind(OUTPUT)]
+    program.give_outputs(hook, positions)
+    results = program(*arguments)
+    torch.testing.assert_close(results, expected, rtol=0, atol=0)
+    assert seen == [tuple(results[position] for position in positions)]
 
 
 def test_masks_and_constants_of_a_stored_step():

@@ -268,6 +268,7 @@ def test_auto_settles_on_a_backend_without_changing_results(monkeypatch: pytest.
         monkeypatch.setattr(fastest, "_PATIENCE_S", patience_s)
         monkeypatch.setattr(fastest, "known_choice", known.get)
         monkeypatch.setattr(fastest, "remember_choice", chosen.__setitem__)
+        monkeypatch.setattr(fastest, "stored_program", lambda _key, _device: None)
         model = copy.deepcopy(start)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         options = poptorch.Options().randomSeed(3)
@@ -304,3 +305,62 @@ def test_inputs_travel_by_pieces():
         source.zero_()
         torch.testing.assert_close(target.cpu(), expected, rtol=0, atol=0)
         source.copy_(expected)
+
+
+class Slow(nn.Module):
+    """A model whose backward pass and update take long beside its loss: its input is large, too."""
+
+    def __init__(self, n: int = 2048) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(n, n, bias=False) for _ in range(8)))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.layers(x)
+        return y.mean(1), poptorch.identity_loss(y.square(), "mean")
+
+
+def _losses(host: str, batches: list[Tensor], n_iterations: int) -> tuple[list[Tensor], Tensor]:
+    """What calls return, and a weight after them."""
+    torch.manual_seed(0)
+    model = Slow()
+    options = poptorch.Options().deviceIterations(n_iterations)
+    options.outputMode(poptorch.OutputMode.All)
+    with configured(host=host, device="cuda"):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        training = poptorch.trainingModel(model, options, optimizer)
+        losses = [loss for batch in batches for loss in training(batch)]
+        training.copyWeightsToHost()
+    return losses, model.layers[0].weight.detach().clone()
+
+
+@needs_gpu
+@pytest.mark.filterwarnings("default")  # importing Inductor warns
+@pytest.mark.parametrize("host", ["cuda-graph", "inductor-cuda-graph", "auto"])
+@pytest.mark.parametrize("n_iterations", [1, 3])
+def test_outputs_that_leave_early_are_those_of_their_call(host: str, n_iterations: int):
+    """Calls follow each other without waiting; results are those of one operation at a time."""
+    torch.manual_seed(1)
+    batches = [torch.randn(n_iterations * 256, 2048) for _ in range(6)]
+    expected, weight = _losses("eager", batches, n_iterations)
+    losses, trained = _losses(host, batches, n_iterations)
+    torch.testing.assert_close(losses, expected, rtol=2e-3, atol=2e-4)
+    torch.testing.assert_close(trained, weight, rtol=2e-3, atol=2e-4)
+    assert len({float(loss.flatten()[0]) for loss in losses}) == len(losses)
+
+
+@needs_gpu
+def test_a_call_returns_before_the_update_is_complete():
+    """The GPU is still busy then; what reads weights waits for it."""
+    model = Slow(4096)
+    with configured(host="cuda-graph", device="cuda"):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        training = poptorch.trainingModel(model, poptorch.Options(), optimizer)
+        x = torch.randn(2048, 4096)
+        training(x)
+        torch.cuda.synchronize()
+        _, loss = training(x)
+        still_runs = not torch.cuda.current_stream().query()
+        training.copyWeightsToHost()
+    assert still_runs
+    assert torch.cuda.current_stream().query()
+    assert torch.isfinite(loss)

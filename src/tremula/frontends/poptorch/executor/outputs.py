@@ -10,7 +10,7 @@ from tremula.frontends.poptorch.enums import OutputMode
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.inputs.arguments import NARROWER
 from tremula.frontends.poptorch.options.options import Options
-from tremula.ir.run.output_facts import OutputFact
+from tremula.ir.output_facts import OutputFact
 from tremula.ir.run.performance import MicroBatches
 
 

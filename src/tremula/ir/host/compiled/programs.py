@@ -20,6 +20,7 @@ from tremula.ir.host.compiled.store import (
     stored_function,
     write_record,
 )
+from tremula.ir.host.transfer.outputs import OutputHook, last_maker
 from tremula.ir.step import bytes_of
 
 _MAX_CONSTANT_BYTES = 16 * 2**20  # of all constants of a step
@@ -92,6 +93,15 @@ class StoredProgram:
         keys = {call.function for call in record.calls}
         self._functions = {key: _function(key, device) for key in keys}
         self._constants = [_tensor(constant, device) for constant in record.constants]
+        self._hook: OutputHook | None = None
+        self._outputs: list[int] = []
+        self._ends_outputs = -1
+
+    def give_outputs(self, hook: OutputHook, positions: Sequence[int]) -> None:
+        """Call the hook in each run, as soon as the results at these positions are computed."""
+        self._hook = hook
+        self._outputs = [self._record.results[position] for position in positions]
+        self._ends_outputs = last_maker([c.outputs for c in self._record.calls], self._outputs)
 
     def __call__(self, *args: Tensor) -> list[Tensor]:
         with torch.no_grad():
@@ -99,9 +109,11 @@ class StoredProgram:
 
     def _run(self, arguments: list[Tensor]) -> list[Tensor]:
         values = dict(enumerate(arguments))
-        for call in self._record.calls:
+        for number, call in enumerate(self._record.calls):
             results = self._functions[call.function]([values[i] for i in call.inputs])
             values.update(zip(call.outputs, results, strict=True))
+            if number == self._ends_outputs and self._hook is not None:
+                self._hook(*(values[i] for i in self._outputs))
             for dead in call.dead:
                 del values[dead]
         return [values[i] for i in self._record.results]

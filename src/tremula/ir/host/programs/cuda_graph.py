@@ -1,4 +1,8 @@
-"""Host execution on a GPU: all device iterations of a call as one CUDA graph, launched at once."""
+"""Host execution on a GPU: all device iterations of a call as one CUDA graph, launched at once.
+
+A call of a training step returns when its outputs are on the host. The GPU may still compute
+gradients and the update then; whatever reads weights, and the next call, wait in the same stream.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +15,7 @@ from tremula.ir.host.programs.inductor import InductorProgram
 from tremula.ir.host.programs.program import DeviceState, HostProgram, MicroBatch
 from tremula.ir.host.programs.streams import StreamedStep, fits_on_streams
 from tremula.ir.host.transfer.inputs import InputPrefetcher, PinnedStaging
+from tremula.ir.host.transfer.outputs import OutputHook, SentOutputs, can_leave_early
 from tremula.ir.step import INPUT, CapturedStep
 from tremula.ir.torch_generators import random_state, set_random_state
 
@@ -25,6 +30,8 @@ class CudaGraphProgram(HostProgram):
     copies_inputs = True
 
     def __init__(self, step: CapturedStep, **options):
+        if can_leave_early(step):
+            self.output_hook = OutputHook()
         super().__init__(step, **options)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._captured_for: DeviceState | None = None
@@ -32,12 +39,13 @@ class CudaGraphProgram(HostProgram):
         self._whole_inputs: list[Tensor] = []  # each of all micro-batches
         self._inputs: list[list[Tensor]] = []  # views of them
         self._outputs: list[list[Tensor]] = []
+        self._sent: SentOutputs | None = None  # where outputs arrive before the end of a replay
         self._prefetcher = InputPrefetcher(self.device)
         self._staging = PinnedStaging()
 
     def executed(self, part: CapturedStep) -> MicroBatch:
         if fits_on_streams(part, self.device):
-            return StreamedStep(part, self.device)
+            return StreamedStep(part, self.device, self.output_hook)
         return super().executed(part)
 
     def run(self, state: DeviceState, inputs: MicroBatches, give: Give) -> None:
@@ -79,8 +87,19 @@ class CudaGraphProgram(HostProgram):
         for static, caller in zip(self._inputs, inputs, strict=True):
             for _, slot in self.step.results_of_kind(INPUT):  # written by the model
                 caller[slot.index].copy_(static[slot.index])
-        for number, outputs in enumerate(self._outputs):
+        outputs_of_micros = self._outputs if self._sent is None else self._sent.received()
+        for number, outputs in enumerate(outputs_of_micros):
             give(number, outputs)
+
+    def run_micro(
+        self, state: DeviceState, replica: int, inputs: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        hook = self.output_hook
+        n_before = 0 if hook is None else hook.n_calls
+        outputs, gradients = super().run_micro(state, replica, inputs)
+        if hook is not None and hook.n_calls == n_before:  # none of its parts ends with outputs
+            hook(*outputs)
+        return outputs, gradients
 
     def store_buffers(
         self, buffers: list[Tensor], written: Sequence[int], values: list[Tensor]
@@ -105,15 +124,16 @@ class CudaGraphProgram(HostProgram):
 
         Random numbers continue as if nothing had run: a program can be recorded again at any time.
         """
+        torch.cuda.current_stream(self.device).synchronize()  # the graph before may still run
         self._make_inputs(inputs)
         saved, drawn = snapshot(state), random_state(self.device)
-        self.warm_up(state, self._inputs)
+        self._sent = self._memory_for(self.warm_up(state, self._inputs))
         set_random_state(self.device, drawn)
         graph = torch.cuda.CUDAGraph()
         outputs: dict[int, list[Tensor]] = {}
         if self.fused_update is not None:
             self.fused_update.start_recording(self.repetition.n_iterations, self.device)
-        with private_workspaces(), capturing(graph), fastest_convolutions():
+        with private_workspaces(), capturing(graph), fastest_convolutions(), self._sending():
             super().run(state, self._inputs, outputs.__setitem__)
         if self.fused_update is not None:
             self.fused_update.end_recording()
@@ -122,19 +142,47 @@ class CudaGraphProgram(HostProgram):
         self._graph, self._captured_for = graph, state
         self._captured_floats = list(state.hyper_floats)
 
-    def warm_up(self, state: DeviceState, inputs: MicroBatches) -> None:
-        """Run what will be captured, on a separate stream; each run changes the state."""
+    def _memory_for(self, outputs: MicroBatches) -> SentOutputs | None:
+        """Where outputs arrive on the host, if they can leave early."""
+        can_send = self.output_hook is not None and SentOutputs.fit(outputs)
+        return SentOutputs(self.device, outputs) if can_send else None
+
+    @contextmanager
+    def _sending(self) -> Iterator[None]:
+        """Record the copies of outputs, too."""
+        if self.output_hook is None or self._sent is None:
+            yield
+            return
+        self.output_hook.listener = self._sent.send
+        try:
+            yield
+            self._sent.end()
+        finally:
+            self.output_hook.listener = None
+
+    def warm_up(self, state: DeviceState, inputs: MicroBatches) -> MicroBatches:
+        """Run what will be captured, on a separate stream; each run changes the state.
+
+        Returns tensors like the outputs of each micro-batch, without memory.
+        """
+        outputs: dict[int, list[Tensor]] = {}
+
+        def note(number: int, some: list[Tensor]) -> None:
+            outputs[number] = [torch.empty_like(tensor, device="meta") for tensor in some]
+
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream), fastest_convolutions():
             for _ in range(_WARM_UP_RUNS):
-                super().run(state, inputs, _ignore)
+                super().run(state, inputs, note)
         torch.cuda.current_stream(self.device).wait_stream(stream)
+        return [outputs[number] for number in sorted(outputs)]
 
     def forget(self) -> None:
         """Free the memory of the captured graph; the next run captures again."""
+        torch.cuda.current_stream(self.device).synchronize()
         self._graph = self._captured_for = None
-        self._whole_inputs, self._inputs, self._outputs = [], [], []
+        self._whole_inputs, self._inputs, self._outputs, self._sent = [], [], [], None
         self._prefetcher = InputPrefetcher(self.device)
         self._staging = PinnedStaging()
 
@@ -193,10 +241,6 @@ def private_workspaces() -> Iterator[None]:
         yield
     finally:
         torch._C._cuda_clearCublasWorkspaces()
-
-
-def _ignore(_number: int, _outputs: list[Tensor]) -> None:
-    return
 
 
 def all_tensors(state: DeviceState) -> list[Tensor]:

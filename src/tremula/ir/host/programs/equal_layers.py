@@ -27,8 +27,9 @@ from tremula.ir.host.compiled.programs import (
     fits_as_constants,
 )
 from tremula.ir.host.start_phases import start_phase
+from tremula.ir.host.transfer.outputs import OutputHook, last_maker
 from tremula.ir.origin import ORIGIN
-from tremula.ir.step import CapturedStep
+from tremula.ir.step import OUTPUT, CapturedStep
 
 _NUMBER = re.compile(r"\.(\d+)(?=\.|$)")
 _FEW = 6  # nodes: a shorter run belongs to the part before it
@@ -72,6 +73,24 @@ def equal_parts(step: CapturedStep) -> list[Part]:
         return []
     counts = Counter(part.key for part in parts)
     return parts if max(counts.values(), default=0) >= _LEAST_EQUAL else []
+
+
+def parts_at_outputs(step: CapturedStep) -> list[Part]:
+    """Two parts: up to the last output of forward, and the rest; empty if there is little rest.
+
+    Outputs of a step that is one function would be there when all of it is.
+    """
+    outputs = {step.results()[position] for position, _ in step.results_of_kind(OUTPUT)}
+    nodes = [node for node in step.graph.nodes if node.op == "call_function"]
+    last = last_maker([(node,) for node in nodes], outputs)
+    forward = set(nodes[: last + 1])
+    for node in nodes[last + 1 :]:  # a part of a result belongs to the operation that computes it
+        if node.target is operator.getitem and node.args[0] in forward:
+            forward.add(node)
+    parts = [[n for n in nodes if n in forward], [n for n in nodes if n not in forward]]
+    if min(map(len, parts)) <= _FEW:
+        return []
+    return [_part(nodes) for nodes in parts]
 
 
 def _has_several(node: fx.Node) -> bool:
@@ -195,6 +214,7 @@ class PartedGraph:
         parts: Sequence[Part],
         compile_part: Compile,
         prepare_all: PrepareAll = prepare_each,
+        hook: OutputHook | None = None,
     ):
         self._placeholders = step.placeholders()
         self._constants = [
@@ -206,6 +226,9 @@ class PartedGraph:
         self._parts = list(parts)
         self._require_results()
         self._dead_after = _dead_after(self._parts, self._results)
+        self._hook = hook
+        self._outputs = [self._results[position] for position, _ in step.results_of_kind(OUTPUT)]
+        self._ends_outputs = last_maker([part.outputs for part in self._parts], self._outputs)
         self._compile = compile_part
         self._prepare_all = prepare_all
         self._compiled: dict[tuple, CompiledPart] = {}
@@ -251,7 +274,7 @@ class PartedGraph:
             self._called.append(self._nearest(part, inputs))
             return self._called[-1](*inputs)
 
-        return self._run(run, args)
+        return self._run(run, args, self._hook)
 
     def record(self, masks: tuple[Mask, ...]) -> ProgramRecord | None:
         """The last call, to be repeated by another process; its last arguments are `masks`."""
@@ -275,13 +298,19 @@ class PartedGraph:
         return ProgramRecord(n_arguments, masks, constants, calls, of(self._results))
 
     def _run(
-        self, run: Callable[[Part, list[Tensor]], list[Tensor]], args: Sequence[Tensor]
+        self,
+        run: Callable[[Part, list[Tensor]], list[Tensor]],
+        args: Sequence[Tensor],
+        hook: OutputHook | None = None,
     ) -> list[Tensor]:
         values: dict[fx.Node, Any] = dict(zip(self._placeholders, args, strict=True))
         values.update(self._constants)
-        for part, dead in zip(self._parts, self._dead_after, strict=True):
+        steps = zip(self._parts, self._dead_after, strict=True)
+        for number, (part, dead) in enumerate(steps):
             results = run(part, [values[node] for node in part.inputs])
             values.update(zip(part.outputs, results, strict=True))
+            if number == self._ends_outputs and hook is not None:
+                hook(*(values[node] for node in self._outputs))
             for node in dead:
                 del values[node]
         return [values[node] for node in self._results]

@@ -56,7 +56,7 @@ from tremula.ir.host.start_phases import start_phase
 from tremula.ir.nodes import HALF_TYPES
 from tremula.ir.optim.rule import UpdateRule
 from tremula.ir.passes import apply
-from tremula.ir.step import CapturedStep
+from tremula.ir.step import OUTPUT, CapturedStep
 from tremula.ir.torch_generators import random_state, set_random_state
 
 _N_TIMED = 3  # calls of each program; the shortest counts, so that one disturbed call does not
@@ -217,6 +217,9 @@ class FastestProgram(_DrawingFirst):
             stored = stored_program(self._program_key, self.device)
         if stored is None:
             return False
+        if self.output_hook is not None:
+            positions = [position for position, _ in self.step.results_of_kind(OUTPUT)]
+            stored.give_outputs(self.output_hook, positions)
         self.micro = stored
         try:
             with start_phase("record the stored program's CUDA graph"):
@@ -226,7 +229,7 @@ class FastestProgram(_DrawingFirst):
             del self.micro
             self.forget()
             return False
-        self._chosen, self._is_stored = self, True
+        self._chosen, self._is_stored, self._reason = self, True, _EARLIER
         return True
 
     def _run_by(
@@ -300,7 +303,7 @@ class FastestProgram(_DrawingFirst):
         first: list[Tensor] = []
 
         def give_both(number: int, outputs: list[Tensor]) -> None:
-            first.extend(outputs)
+            first.extend(self._copied(outputs))
             give(number, outputs)
 
         self._run_by(self, state, inputs, give_both)
@@ -323,7 +326,7 @@ class FastestProgram(_DrawingFirst):
             rival.capture(state, inputs)
         set_random_state(self.device, drawn)
         result: list[Tensor] = []
-        rival.run(state, inputs, lambda _number, outputs: result.extend(t.clone() for t in outputs))
+        rival.run(state, inputs, lambda _number, outputs: result.extend(self._copied(outputs)))
         return [result, *_kinds_of(_copy_of(state), self.rule)]
 
     def _run_rounded(self, state: DeviceState, inputs: MicroBatches) -> list[list[Tensor]]:
@@ -335,8 +338,12 @@ class FastestProgram(_DrawingFirst):
                 weight.mul_(1 + sign * self._rounding)
         set_random_state(self.device, drawn)
         outputs: list[Tensor] = []
-        self._run_by(self, state, inputs, lambda _n, some: outputs.extend(t.clone() for t in some))
+        self._run_by(self, state, inputs, lambda _n, some: outputs.extend(self._copied(some)))
         return [outputs, *_kinds_of(_copy_of(state), self.rule)]
+
+    def _copied(self, outputs: list[Tensor]) -> list[Tensor]:
+        """Outputs that the next run does not write over, beside the state."""
+        return [tensor.to(self.device, copy=True) for tensor in outputs]
 
     def _run_timed(self, state: DeviceState, inputs: MicroBatches, give: Give) -> None:
         program = min(self._times, key=lambda p: len(self._times[p]))

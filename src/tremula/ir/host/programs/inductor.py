@@ -35,7 +35,7 @@ from tremula.ir.host.passes.pad_products import pad_products
 from tremula.ir.host.passes.small_products import sum_small_products
 from tremula.ir.host.passes.substitute_kernels import use_fast_tanh
 from tremula.ir.host.programs.compiled_loops import compile_scans
-from tremula.ir.host.programs.equal_layers import PartedGraph, equal_parts
+from tremula.ir.host.programs.equal_layers import Part, PartedGraph, equal_parts, parts_at_outputs
 from tremula.ir.host.programs.program import HostProgram, MicroBatch
 from tremula.ir.host.start_phases import start_phase
 from tremula.ir.passes import Passes, apply
@@ -69,10 +69,15 @@ class InductorProgram(HostProgram):
             choices["shape_padding"] = False  # done above; Inductor would time it beside calls
         if self.is_wide:
             choices["emulate_precision_casts"] = True  # a rounding to half is meant
-        if self.device.type == "cuda" and (parts := equal_parts(part)):
+        if self.device.type == "cuda" and (parts := self._parts(part)):
             compile_part = partial(CompiledGraph, choices=choices)
-            return PartedGraph(part, parts, compile_part, prepare_all)
+            return PartedGraph(part, parts, compile_part, prepare_all, self.output_hook)
         return CompiledGraph(part.module(), n_results, choices)
+
+    def _parts(self, part: CapturedStep) -> list[Part]:
+        """Equal layers, or forward and the rest where outputs leave early."""
+        parts = equal_parts(part)
+        return parts if parts or self.output_hook is None else parts_at_outputs(part)
 
 
 class CompiledGraph:

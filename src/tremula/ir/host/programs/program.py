@@ -22,6 +22,7 @@ from tremula.ir.host.passes.spelled_attention import spell_out_attention
 from tremula.ir.host.passes.substitute_kernels import differentiate_by_forward_kernels
 from tremula.ir.host.programs.distributed import join_processes, sum_over_processes
 from tremula.ir.host.programs.float_checks import FloatChecker
+from tremula.ir.host.transfer.outputs import OutputHook, with_hook
 from tremula.ir.host.weight_updates.update import FusedUpdate
 from tremula.ir.nodes import is_random, schema_name
 from tremula.ir.optim.grouped_rule import GroupedRule
@@ -58,6 +59,7 @@ class HostProgram:
 
     copies_inputs = False  # otherwise inputs must be on the device before a run
     compiles_late = False  # at the first run, if at all
+    output_hook: OutputHook | None = None  # called in each micro-batch, once outputs are computed
 
     def __init__(
         self,
@@ -143,7 +145,8 @@ class HostProgram:
 
     def executed(self, part: CapturedStep) -> MicroBatch:
         """The graph as a function, one ATen operation after another."""
-        module = part.module()
+        hook = self.output_hook
+        module = part.module() if hook is None else with_hook(part, hook)
         return FloatChecker(module).run if self.checks_floats else module.forward
 
     def run(

@@ -7,15 +7,16 @@ one has read them: only steps that need little of the GPU's memory run in this w
 """
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
+from tremula.ir.host.transfer.outputs import OutputHook, last_maker
 from tremula.ir.nodes import is_view
-from tremula.ir.step import CapturedStep
+from tremula.ir.step import OUTPUT, CapturedStep
 
 aten = torch.ops.aten
 _N_STREAMS = 4
@@ -73,31 +74,38 @@ class _StreamCall:
     stream: int  # 0 is the stream of the caller
     waits: tuple[fx.Node, ...]  # operands of other streams
     is_waited_for: bool
+    ends_outputs: bool  # the last one that computes an output of forward
 
 
-def _calls(graph: fx.Graph) -> list[_StreamCall]:
+def _calls(graph: fx.Graph, outputs: Sequence[fx.Node]) -> list[_StreamCall]:
     streams = stream_of_nodes(graph)
     waits = {
         node: tuple(x for x in node.all_input_nodes if streams.get(x, s) != s)
         for node, s in streams.items()
     }
     waited_for = {x for result in waits.values() for x in result}
+    nodes = [node for node in graph.nodes if node.op != "output"]
+    last = last_maker([(node,) for node in nodes], outputs)
     return [
-        _StreamCall(node, streams.get(node, 0), waits.get(node, ()), node in waited_for)
-        for node in graph.nodes
-        if node.op != "output"
+        _StreamCall(node, streams.get(node, 0), waits.get(node, ()), node in waited_for, i == last)
+        for i, node in enumerate(nodes)
     ]
 
 
 class StreamedStep:
     """Runs each operation of a step on its stream."""
 
-    def __init__(self, step: CapturedStep, device: torch.device):
+    def __init__(self, step: CapturedStep, device: torch.device, hook: OutputHook | None = None):
         self._module = step.module()
         self._results = step.results()
-        self._calls = _calls(step.graph)
+        self._outputs = [self._results[position] for position, _ in step.results_of_kind(OUTPUT)]
+        self._hook = hook
+        self._calls = _calls(step.graph, self._outputs)
+        outputs = set(self._outputs)
+        self._output_streams = {call.stream for call in self._calls if call.node in outputs}
         self._device = device
         self._others: list[torch.cuda.Stream] = []
+        self._collecting: torch.cuda.Stream | None = None
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
         main = torch.cuda.current_stream(self._device)
@@ -117,9 +125,22 @@ class StreamedStep:
                 values[call.node] = self._run(call.node, values, remaining)
             if call.is_waited_for:
                 events[call.node] = stream.record_event()
+            if call.ends_outputs and self._hook is not None and self._hook.has_listener:
+                self._give_outputs(self._hook, values, streams)
         for stream in self._others:
             main.wait_stream(stream)
         return [values[node] for node in self._results]
+
+    def _give_outputs(
+        self, hook: OutputHook, values: dict[fx.Node, Any], streams: Sequence[torch.cuda.Stream]
+    ) -> None:
+        """From a stream that waits for theirs; none of them waits for it."""
+        if self._collecting is None:
+            self._collecting = torch.cuda.Stream(self._device)
+        for number in self._output_streams:
+            self._collecting.wait_stream(streams[number])
+        with torch.cuda.stream(self._collecting):
+            hook(*(values[node] for node in self._outputs))
 
     def _run(self, node: fx.Node, values: dict[fx.Node, Any], inputs: Iterator[Tensor]) -> object:
         if node.op == "placeholder":

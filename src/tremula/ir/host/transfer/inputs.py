@@ -6,8 +6,9 @@ the next call, if its inputs are these tensors, takes the copies. Other inputs a
 so a wrong guess costs a transfer and nothing more. A tensor that PyTorch has changed meanwhile is
 transferred again; changes through NumPy after a loader gave a batch away are not noticed.
 
-*Staging.* A driver copies a tensor in ordinary memory with one thread, and the GPU waits for all of
-it. Here PyTorch's threads copy a piece into pinned memory while the piece before it travels.
+*Staging.* A driver copies a tensor in ordinary memory with one thread, once the GPU has done what
+it was given before. Here PyTorch's threads copy a piece into pinned memory while the piece before
+it travels, and the call before may still run.
 """
 
 import weakref
@@ -94,47 +95,82 @@ class InputPrefetcher:
 
 # -- staging ---------------------------------------------------------------------------------------
 
-_LEAST_BYTES = 1 << 20  # less is transferred before a piece could be copied
+_LEAST_BYTES = 1 << 15  # a driver takes less at once
+_LEAST_BESIDE = 1 << 20  # less is transferred before it could be copied twice
 _MOST_BYTES = 1 << 28  # of pinned memory for one input
 _PIECE_BYTES = 1 << 22
 
 
+@dataclass
+class _Stage:
+    """Memory between an input on the host and the one that a graph reads."""
+
+    pinned: Tensor
+    is_free: torch.cuda.Event  # `pinned`, when the last transfer from it has ended
+    beside: Tensor | None = None  # on the GPU
+    is_taken: torch.cuda.Event | None = None  # `beside`, when it has been copied
+
+
 class PinnedStaging:
-    """Pinned memory for each input of a program."""
+    """Pinned memory for each input of a program, and memory on the GPU for large ones.
+
+    The call before may still run: large inputs travel to other memory beside it, on a separate
+    stream, and small ones wait behind it without making the host wait.
+    """
 
     def __init__(self) -> None:
-        self._pinned: dict[int, Tensor] = {}
-        self._is_free: dict[int, torch.cuda.Event] = {}
+        self._stages: dict[int, _Stage] = {}
+        self._stream: torch.cuda.Stream | None = None
 
     def copy(self, index: int, source: Tensor, target: Tensor) -> None:
         """Copy an input to the GPU; `source` may be changed as soon as this returns."""
         if not _is_staged(source, target):
             target.copy_(source, non_blocking=True)
             return
-        pinned = self._pinned_memory(index, source)
-        flat_source, flat_target = source.view(-1), target.view(-1)
-        step = _PIECE_BYTES // source.element_size()
-        for begin in range(0, source.numel(), step):
-            piece = slice(begin, begin + step)
-            pinned[piece].copy_(flat_source[piece])
-            flat_target[piece].copy_(pinned[piece], non_blocking=True)
-        self._is_free[index].record(torch.cuda.current_stream(target.device))
+        stage = self._stage(index, source)
+        if source.nbytes < _LEAST_BESIDE:
+            stage.pinned.copy_(source.view(-1))
+            target.view(-1).copy_(stage.pinned, non_blocking=True)
+            stage.is_free.record(torch.cuda.current_stream(target.device))
+        else:
+            self._copy_beside(stage, source, target)
 
-    def _pinned_memory(self, index: int, source: Tensor) -> Tensor:
-        """Memory for an input, once the last transfer from it has ended."""
-        pinned = self._pinned.get(index)
-        if pinned is None or pinned.numel() != source.numel() or pinned.dtype != source.dtype:
+    def _copy_beside(self, stage: _Stage, source: Tensor, target: Tensor) -> None:
+        """By pieces: one is copied into pinned memory while the one before it travels."""
+        current = torch.cuda.current_stream(target.device)
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(target.device)
+        if stage.beside is None or stage.is_taken is None:
+            stage.beside = torch.empty(target.numel(), dtype=target.dtype, device=target.device)
+            stage.is_taken = torch.cuda.Event()
+            self._stream.wait_stream(current)  # which may still use that memory
+        self._stream.wait_event(stage.is_taken)
+        flat, step = source.view(-1), _PIECE_BYTES // source.element_size()
+        with torch.cuda.stream(self._stream):
+            for begin in range(0, flat.numel(), step):
+                piece = slice(begin, begin + step)
+                stage.pinned[piece].copy_(flat[piece])
+                stage.beside[piece].copy_(stage.pinned[piece], non_blocking=True)
+        stage.is_free.record(self._stream)
+        current.wait_event(stage.is_free)
+        target.view(-1).copy_(stage.beside)
+        stage.is_taken.record(current)
+
+    def _stage(self, index: int, source: Tensor) -> _Stage:
+        """The memory of an input, once the last transfer from it has ended."""
+        stage = self._stages.get(index)
+        kind = source.numel(), source.dtype
+        if stage is None or (stage.pinned.numel(), stage.pinned.dtype) != kind:
             pinned = torch.empty(source.numel(), dtype=source.dtype, pin_memory=True)
-            self._pinned[index], self._is_free[index] = pinned, torch.cuda.Event()
-        self._is_free[index].synchronize()
-        return pinned
+            stage = self._stages[index] = _Stage(pinned, torch.cuda.Event())
+        stage.is_free.synchronize()
+        return stage
 
 
 def _is_staged(source: Tensor, target: Tensor) -> bool:
-    n_bytes = source.numel() * source.element_size()
     return (
         source.device.type == "cpu"
-        and _LEAST_BYTES <= n_bytes <= _MOST_BYTES
+        and _LEAST_BYTES <= source.nbytes <= _MOST_BYTES
         and source.dtype == target.dtype
         and source.is_contiguous()
         and target.is_contiguous()
