@@ -17,6 +17,7 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "tools").mkdir()
     for package in ("base", "hardware"):
         shutil.copytree(ROOT / "src/tremula" / package, root / "src/tremula" / package)
+    shutil.copy(ROOT / "tools/house_imports.py", root / "tools")
     return Path(shutil.copy(ROOT / "tools/house.py", root / "tools"))
 
 
