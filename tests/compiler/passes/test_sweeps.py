@@ -69,10 +69,23 @@ def placement_columns(random):
 
 def dealt_columns(random):
     begin, tile_start = random.integers(-1, 4, 6), np.array([0, 3, 6, 6, 9, 12, 15])
-    tile, n_bytes, is_dealt = *random.integers(0, 3, (2, 15)), random.random(15) < 0.8
-    start = np.concatenate(([0], np.cumsum(np.bincount(tile[is_dealt], minlength=3))))
-    columns = np.argsort(begin, kind="stable"), begin, tile_start, tile, n_bytes, is_dealt, start
+    tile, n_bytes = random.integers(0, 3, (2, 15))
+    share, is_apart = random.integers(0, 3, 6), random.random(15) < 0.5
+    dealt = tile[is_dealt(tile_start, share, is_apart)]
+    start = np.concatenate(([0], np.cumsum(np.bincount(dealt, minlength=3))))
+    order = np.argsort(begin, kind="stable")
+    columns = order, begin, tile_start, tile, n_bytes, share, is_apart, start
     return *columns, start[:-1].copy(), *empty(int(start[-1]), int(start[-1]))
+
+
+def is_dealt(tile_start, share, is_apart):
+    share = np.repeat(share, np.diff(tile_start))
+    return (share == 2) | ((share == 1) & is_apart)
+
+
+def counted_columns(random):
+    _, _, tile_start, tile, _, share, is_apart, *_ = dealt_columns(random)
+    return tile_start, tile, share, is_apart, np.zeros(3, np.int64)
 
 
 def variable_columns(random):
@@ -94,8 +107,10 @@ def chosen_columns(random):
 
 
 def raised_columns(random):
-    start, tile, n_bytes, is_chosen, _ = chosen_columns(random)
-    return is_chosen, start, tile, random.integers(0, 9, 3), n_bytes
+    start = np.concatenate(([0], np.cumsum(random.integers(0, 3, 4))))
+    over, tops = random.integers(0, 5, start[-1]), random.integers(0, 30, (5, 3))
+    variable, tile = random.integers(0, [[4], [3]], (2, 9))
+    return start, over, variable, tile, tops, random.integers(0, 30, 9)
 
 
 def marked_columns(random):
@@ -326,6 +341,7 @@ SWEEPS = {
     sweeps.sweep_peak: peak_columns,
     sweeps.place_ranges: placement_columns,
     sweeps.deal_to_tiles: dealt_columns,
+    sweeps.count_dealt: counted_columns,
     sweeps.bytes_of_variables: variable_columns,
     sweeps.add_bytes_of: chosen_columns,
     sweeps.raise_tops: frame_columns,
@@ -544,10 +560,10 @@ def test_entries_are_dealt_to_tiles_as_a_sort_has_them():
     random = np.random.default_rng(0)
     for _ in range(30):
         columns = dealt_columns(random)
-        _, begin, tile_start, tile, n_bytes, is_dealt, *_, entry, holder = columns
+        _, begin, tile_start, tile, n_bytes, share, is_apart, *_, entry, holder = columns
         sweeps.deal_to_tiles.native(*columns)
         variable = np.repeat(np.arange(6), np.diff(tile_start))
-        dealt = np.flatnonzero(is_dealt)
+        dealt = np.flatnonzero(is_dealt(tile_start, share, is_apart))
         expected = dealt[np.lexsort((-n_bytes[dealt], begin[variable[dealt]], tile[dealt]))]
         np.testing.assert_array_equal(entry, expected)
         np.testing.assert_array_equal(holder, variable[expected])

@@ -199,8 +199,7 @@ class LiveRanges:
         """With ranges of what is live together in the call of each function that needs most."""
         if self.calls is None:
             return self
-        so_far = np.append(0, np.cumsum(self.tile_bytes))
-        n_bytes = so_far[self.tile_start[1:]] - so_far[self.tile_start[:-1]]
+        n_bytes = self.bytes_of_variables()
         ranges = self.range_variable, self.range_first, self.range_last
         for function in range(len(self.calls.begin)):
             absent = self.calls.absent_in_fullest(function, n_bytes)
@@ -236,6 +235,14 @@ class LiveRanges:
         counts = np.zeros(len(self.always_live), bool)
         counts[variables] = True
         return self._bytes_where(counts if only is None else counts & only, n_tiles)
+
+    def bytes_of_variables(self) -> Ints:
+        """int64[n_variables]: bytes on all tiles."""
+        result = np.zeros(len(self.always_live), np.int64)
+        has_any = self.tile_start[1:] > self.tile_start[:-1]
+        if has_any.any():
+            result[has_any] = np.add.reduceat(self.tile_bytes, self.tile_start[:-1][has_any])
+        return result
 
     def live_at(self, instruction: int) -> Ints:
         """Ids of the variables, always live ones left out, that need memory there."""

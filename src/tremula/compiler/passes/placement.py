@@ -8,18 +8,17 @@ at element boundaries: no two of them then share an element.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.frames import Frames
-from tremula.compiler.passes.intervals import edge_bytes, merge_per_group
+from tremula.compiler.passes.intervals import edge_bytes, merge_per_group, sum_per_tile
 from tremula.compiler.passes.liveness import LiveRanges
 from tremula.compiler.passes.sweeps import (
+    count_dealt,
     deal_to_tiles,
     mark_entries,
     place_ranges,
@@ -78,10 +77,8 @@ def place(graph: FrozenGraph, liveness: LiveRanges, needs: Needs) -> Placement:
 def place_on(chip: Chip, liveness: LiveRanges, special: SpecialMemory, needs: Needs) -> Placement:
     """Place everything on tiles of a given chip, whose memory may differ in size."""
     items = _Items(chip, liveness, special, needs)
-    excluding = items.floor + items.bytes_where(items.is_always & items.is_apart)
-    excluding = excluding + needs.peak + items.top
-    highest = reduce(np.maximum, (top for _, _, top in items.levels()), items.floor)
-    including = np.maximum(highest + items.top, excluding)
+    excluding = items.floor + items.apart_bytes + needs.peak + items.top
+    including = np.maximum(items.place_levels() + items.top, excluding)
     available = chip.n_bytes_available_per_tile
     region0 = np.minimum(excluding - items.top, chip.n_bytes_region0)
     region1 = np.minimum(excluding - region0, max(0, available - chip.n_bytes_region0))
@@ -95,18 +92,18 @@ def addresses(chip: Chip, liveness: LiveRanges, special: SpecialMemory, needs: N
     """int64[n_entries]: where on its tile each entry of the liveness CSR lies; -1 for nowhere."""
     items = _Items(chip, liveness, special, needs)
     result = np.full(len(liveness.tile), -1, np.int64)
-    for entry, address, _ in items.levels():
-        result[entry] = address
-    for chosen, begin in (
-        (items.is_plain, needs.code + needs.fixed),
-        (items.is_top, chip.n_bytes_available_per_tile - items.top),
+    items.place_levels(result)
+    is_plain = np.repeat(liveness.always_live, np.diff(liveness.tile_start))
+    is_plain[special.interleaved] = is_plain[special.apart] = False
+    for mine, begin in (
+        (np.flatnonzero(is_plain), needs.code + needs.fixed),
+        (items.top_entries, chip.n_bytes_available_per_tile - items.top),
     ):
-        mine = np.flatnonzero(chosen)
-        mine = mine[np.argsort(liveness.tile[mine], kind="stable")]
-        tile, n_bytes = liveness.tile[mine], liveness.tile_bytes[mine]
+        in_order = mine[np.argsort(liveness.tile[mine], kind="stable")]
+        tile, n_bytes = liveness.tile[in_order], liveness.tile_bytes[in_order]
         before = np.cumsum(n_bytes) - n_bytes
         first_of_tile = np.searchsorted(tile, tile)
-        result[mine] = begin[tile] + before - before[first_of_tile]
+        result[in_order] = begin[tile] + before - before[first_of_tile]
     return result
 
 
@@ -115,89 +112,104 @@ _Ranges = tuple[Ints, Ints, Ints]
 
 
 class _Items:
-    """Entries of the liveness CSR by how they are placed."""
+    """Entries of the liveness CSR by how they are placed.
+
+    There are millions of them: most columns are of variables, or of a few tiles at once.
+    """
 
     def __init__(self, chip: Chip, liveness: LiveRanges, special: SpecialMemory, needs: Needs):
         self.chip, self.liveness, self.n_tiles = chip, liveness, len(needs.code)
         self.is_interleaved, self.is_apart = np.zeros((2, len(liveness.tile)), bool)
         self.is_interleaved[special.interleaved] = True
         self.is_apart[special.apart] = True
-        self.is_always = np.repeat(liveness.always_live, np.diff(liveness.tile_start))
-        self.is_top = self.is_always & self.is_interleaved & ~self.is_apart
-        self.is_plain = self.is_always & ~self.is_interleaved & ~self.is_apart
-        self.top = self.bytes_where(self.is_top)
-        is_special = self.is_always & (self.is_interleaved | self.is_apart)
-        plain = liveness.always_live_bytes(self.n_tiles) - self.bytes_where(is_special)
+        at_top = special.interleaved[~self.is_apart[special.interleaved]]
+        self.top_entries = at_top[self._is_always(at_top)]
+        self.top = self._bytes_of(self.top_entries)
+        self.apart_bytes = self._bytes_of(special.apart[self._is_always(special.apart)])
+        plain = liveness.always_live_bytes(self.n_tiles) - self.top - self.apart_bytes
         self.floor = _aligned(needs.code + needs.fixed + plain)
 
-    def bytes_where(self, chosen: Ints) -> Ints:
-        tile, n_bytes = self.liveness.tile[chosen], self.liveness.tile_bytes[chosen]
-        return np.bincount(tile, weights=n_bytes, minlength=self.n_tiles).astype(np.int64)
+    def _is_always(self, entries: Ints) -> Ints:
+        """Whether the variables of entries are always live."""
+        variable = np.searchsorted(self.liveness.tile_start, entries, side="right") - 1
+        return self.liveness.always_live[variable]
 
-    def levels(self) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """Of what is placed one by one: entries, addresses; int64[n_tiles]: the highest byte.
+    def _bytes_of(self, entries: Ints) -> Ints:
+        """int64[n_tiles]: bytes of some entries."""
+        live = self.liveness
+        return sum_per_tile(live.tile[entries], live.tile_bytes[entries], self.n_tiles)
+
+    def place_levels(self, address: Ints | None = None) -> Ints:
+        """Place what is placed one by one; returns int64[n_tiles], the end of the highest of it.
 
         Frames of functions are placed before those of their callers, each as low as it can be. What
         a caller needs during a call lies above the frame. Always-live entries that lie apart are
         the first of all frames, and so get the same addresses in each, and are there for each.
+        Fills in `address` of the entries if there is one.
         """
         frames = self.liveness.frames
         tops = np.zeros((len(frames.level), self.n_tiles), np.int64)
+        highest = self.floor.copy()
         for level in range(int(frames.level.max()) + 1):
-            yield self._place_level(frames, level, tops)
+            self._place_level(frames, level, tops, highest, address)
+        return highest
 
-    def _place_level(self, frames: Frames, level: int, tops: Ints) -> tuple[Ints, Ints, Ints]:
+    def _place_level(
+        self, frames: Frames, level: int, tops: Ints, highest: Ints, address: Ints | None
+    ) -> None:
         """Place the frames of the functions of a level, and note their tops."""
         always = self.liveness.always_live
         is_mine = (frames.owner >= 0) & (frames.level[frames.owner] == level) & ~always
         begin = np.where(always, -1, np.where(is_mine, frames.first, -1))
         end = np.where(always, np.iinfo(np.int64).max, np.where(is_mine, frames.last, -1))
         start, entry, variable = self._by_tile(begin, end)
-        above = self._above_calls(frames, level, tops)
-        address, highest = np.empty(len(entry), np.int64), np.zeros(self.n_tiles, np.int64)
+        over = self._over_calls(frames, level)
         frame = np.where(is_mine, frames.owner, -1)
         for low in range(0, self.n_tiles, _N_TILES_AT_ONCE):
             starts = start[low : low + _N_TILES_AT_ONCE + 1]
-            mine = slice(starts[0], starts[-1])
-            on_tiles, results = slice(low, low + _N_TILES_AT_ONCE), address[mine]
-            ranges = starts - starts[0], begin[variable[mine]], end[variable[mine]]
-            self._place_items(entry[mine], ranges, above, results, highest[on_tiles])
-            tile, n_bytes = self.liveness.tile[entry[mine]], self.liveness.tile_bytes[entry[mine]]
-            raise_tops(variable[mine], tile, results, n_bytes, frame, tops)
+            mine, of = entry[starts[0] : starts[-1]], variable[starts[0] : starts[-1]]
+            tile, n_bytes = self.liveness.tile[mine], self.liveness.tile_bytes[mine]
+            lowest = self.floor[tile]
+            raise_above(*over, of, tile, tops, lowest)
+            ranges = starts - starts[0], begin[of], end[of]
+            results = np.empty(len(mine), np.int64)
+            on_tiles = highest[low : low + _N_TILES_AT_ONCE]
+            self._place_items(mine, ranges, lowest, n_bytes, results, on_tiles)
+            raise_tops(of, tile, results, n_bytes, frame, tops)
+            if address is not None:
+                address[mine] = results
         for caller, callee in zip(frames.caller.tolist(), frames.callee.tolist(), strict=True):
             if frames.level[caller] == level:
                 tops[caller] = np.maximum(tops[caller], tops[callee])
-        return entry, address, highest
 
     def _place_items(
         self,
         entry: Ints,
         ranges: tuple[Ints, Ints, Ints],
-        above: Ints,
+        lowest: Ints,
+        n_bytes: Ints,
         address: Ints,
         highest: Ints,
     ) -> None:
         """Fill in addresses of entries: where those of each tile start, when they begin and end."""
-        tile, n_bytes = self.liveness.tile[entry], self.liveness.tile_bytes[entry]
-        lowest = np.maximum(self.floor[tile], above[entry])
         np.maximum(lowest, self.chip.n_bytes_region0, out=lowest, where=self.is_interleaved[entry])
         align = np.where(self.is_apart[entry], self.chip.n_bytes_memory_element, ALIGN_BYTES)
         sizes = n_bytes, _aligned(n_bytes), _aligned(lowest), align, ALIGN_BYTES
         place_ranges(*ranges, *sizes, address, highest, *scratch_to_place(*ranges[:2]))
 
-    def _above_calls(self, frames: Frames, level: int, tops: Ints) -> Ints:
-        """int64[n_entries]: the highest top of what is called while an entry's variable is live."""
-        live, over = self.liveness, dict[int, Ints]()
-        result = np.zeros(len(live.tile), np.int64)
+    def _over_calls(self, frames: Frames, level: int) -> tuple[Ints, Ints]:
+        """CSR of each variable's functions: what is called while the variable is live."""
+        always, over = self.liveness.always_live, dict[int, Ints]()
         calls = np.stack((frames.caller, frames.callee, frames.call), axis=1)
         for caller, callee, call in calls.tolist():
             if frames.level[caller] == level:
                 is_live = (frames.first <= call) & (frames.last >= call)
-                is_over = (frames.owner == caller) & is_live & ~live.always_live
+                is_over = (frames.owner == caller) & is_live & ~always
                 over[callee] = over.get(callee, False) | is_over
-        for callee, is_over in over.items():
-            raise_above(is_over, live.tile_start, live.tile, tops[callee], result)
-        return result
+        callees = np.array(list(over), np.int64)
+        variable, row = np.nonzero(np.reshape(list(over.values()), (len(over), len(always))).T)
+        n_of_variable = np.bincount(variable, minlength=len(always))
+        return np.concatenate(([0], np.cumsum(n_of_variable))), callees[row]
 
     def _by_tile(self, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
         """Temporary variables, and always-live ones that lie apart, as they are placed.
@@ -206,16 +218,13 @@ class _Items:
         first.
         """
         live = self.liveness
-        is_temporary = np.repeat((end >= 0) & ~live.always_live, np.diff(live.tile_start))
-        is_placed = is_temporary | (self.is_always & self.is_apart)
-        n_on_tile = np.bincount(live.tile[is_placed], minlength=self.n_tiles)
+        share = np.where(live.always_live, 1, np.where(end >= 0, 2, 0))
+        n_on_tile = np.zeros(self.n_tiles, np.int64)
+        count_dealt(live.tile_start, live.tile, share, self.is_apart, n_on_tile)
         start = np.concatenate(([0], np.cumsum(n_on_tile)))
-        n_bytes, has_any = np.zeros(len(begin), np.int64), np.diff(live.tile_start) > 0
-        if has_any.any():
-            n_bytes[has_any] = np.add.reduceat(live.tile_bytes, live.tile_start[:-1][has_any])
-        order = np.lexsort((-n_bytes, begin))
+        order = np.lexsort((-live.bytes_of_variables(), begin))
         entry, variable = np.empty((2, int(start[-1])), np.int32)  # they are many
-        columns = live.tile_start, live.tile, live.tile_bytes, is_placed
+        columns = live.tile_start, live.tile, live.tile_bytes, share, self.is_apart
         deal_to_tiles(order, begin, *columns, start, start[:-1].copy(), entry, variable)
         return start, entry, variable
 

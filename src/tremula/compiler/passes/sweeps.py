@@ -189,15 +189,14 @@ def raise_tops(variable, tile, address, n_bytes, frame, tops):
 
 
 @sweep(n_elements)
-def raise_above(is_raised, tile_start, tile, top, lowest):
-    """Raise lowest[k] of the entries of some variables to the top of their tile.
+def raise_above(over_start, over, variable, tile, tops, lowest):
+    """Raise `lowest` of items to the tops, on their tile, of what their variable lies over.
 
-    Variable v has the entries tile_start[v] … tile_start[v+1].
+    Variable v lies over the rows `over[k]` of `tops` for k in over_start[v] … over_start[v+1].
     """
-    for v in range(len(is_raised)):
-        if is_raised[v]:
-            for k in range(tile_start[v], tile_start[v + 1]):
-                lowest[k] = max(lowest[k], top[tile[k]])
+    for i in range(len(variable)):
+        for k in range(over_start[variable[i]], over_start[variable[i] + 1]):
+            lowest[i] = max(lowest[i], tops[over[k], tile[i]])
 
 
 @sweep(lambda *columns: 16 * len(columns[2]))
@@ -217,19 +216,35 @@ def mark_entries(tile_start, tile, variable, wanted, is_marked):
         is_marked[low] = True
 
 
+@sweep(lambda tile_start, tile, *_: len(tile) + len(tile_start))
+def count_dealt(tile_start, tile, share, is_apart, n_on_tile):
+    """Add to `n_on_tile` how many entries of variables are dealt: 0 none, 1 those apart, 2 all.
+
+    Variable v has the entries tile_start[v] … tile_start[v+1].
+    """
+    for v in range(len(share)):
+        if share[v] > 0:
+            for k in range(tile_start[v], tile_start[v + 1]):
+                if share[v] > 1 or is_apart[k]:
+                    n_on_tile[tile[k]] += 1
+
+
 @sweep(n_elements)
 def deal_to_tiles(
-    order, begin, tile_start, tile, n_bytes, is_dealt, start, place, entry, variable
+    order, begin, tile_start, tile, n_bytes, share, is_apart, start, place, entry, variable
 ):  # fmt: skip
     """Fill in the dealt entries of each tile by the `begin` of their variables, larger ones first.
 
-    Variables in `order` ascend by `begin`, and v has the entries tile_start[v] … tile_start[v+1].
+    Variables in `order` ascend by `begin`, and v has the entries tile_start[v] … tile_start[v+1],
+    of which its `share` is dealt, as in `count_dealt`.
     Equal ones stay in the order of entries. Those of tile t get the places from start[t] on, also
     in `variable`, whose they are; `place`, the same at first, is scratch: where its next one goes.
     """
     for i in range(len(order)):
+        if share[order[i]] == 0:
+            continue
         for k in range(tile_start[order[i]], tile_start[order[i] + 1]):
-            if is_dealt[k]:
+            if share[order[i]] > 1 or is_apart[k]:
                 at = place[tile[k]]
                 place[tile[k]] += 1
                 while at > start[tile[k]]:  # few begin together

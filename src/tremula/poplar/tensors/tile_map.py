@@ -61,7 +61,10 @@ class ByteTileMap(NamedTuple):
         return reached, int(end[which])
 
 
+# Room for new intervals. Pages that nothing was written to take no memory, so there is much of it:
+# what has to be copied into larger columns takes new pages.
 _TIMES_ROOM = 4
+_MANY, _ROOM_OF_MANY = 1 << 16, 1 << 25
 
 
 class TileMapLog:
@@ -132,8 +135,8 @@ class TileMapLog:
         """Old intervals with the new ones, moved, behind; maps given out earlier do not change."""
         n_old, n = len(old.begin), len(old.begin) + len(new.begin)
         if n > len(self._columns[0]):
-            # Pages that nothing was written to take no memory: much room, so few copies.
-            room = [np.empty(_TIMES_ROOM * n, np.int64) for _ in range(3)]
+            n_room = max(_TIMES_ROOM * n, _ROOM_OF_MANY if n > _MANY else 0)
+            room = [np.empty(n_room, np.int64) for _ in range(3)]
             for column, values in zip(room, old, strict=True):
                 column[:n_old] = values
             self._columns = room
