@@ -35,6 +35,7 @@ from tremula.ir.host.graph_kernels.segment_extremes import (
 from tremula.ir.host.graph_kernels.segment_order import SegmentOrders
 from tremula.ir.host.graph_kernels.statements import TileKernel, describe
 from tremula.ir.host.graph_kernels.sum_first import sum_before_products
+from tremula.ir.host.graph_kernels.tables_first import multiply_tables
 from tremula.ir.passes.clean import drop_dead
 from tremula.ir.step import CapturedStep
 
@@ -54,7 +55,8 @@ def fuse_graph_kernels(
     if not any(_reduces_segments(node) for node in step.graph.nodes):
         return step
     _make_constants_independent(step, device)
-    step = compare_by_segments(sum_before_products(step, device), device)
+    step = sum_before_products(multiply_tables(step, device), device)
+    step = compare_by_segments(step, device)
     precision = product_precision()
     if limits is None:
         limits = _limits(step, precision, device)

@@ -192,6 +192,7 @@ def _put_on_level(
     at += [levels.of[x] + (x in owner and x not in space.row_wise) for x in rows]
     level = max(at, default=0)
     before = {x: _products_at(level, x, levels, space.budget) for x in rows}
+    levels.read.update(x for x, result in before.items() if levels.products.get(x) and not result)
     products = frozenset().union(*before.values())
     here = frozenset([node]) if roles.weight_of(node) else frozenset()
     if _total_weight(products | here) > space.budget.matrices:

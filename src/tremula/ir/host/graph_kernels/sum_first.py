@@ -149,19 +149,40 @@ def _multiply_sums(
 
 def _summed(graph: fx.Graph, linear: _WeightedSum, rows: fx.Node, device: torch.device) -> fx.Node:
     """The weighted sum of other rows."""
-    node, value = linear.node, tensor_of(rows)
-    read, added = linear.gather.index, linear.segments.index
-    shape = [n_rows_of(node), *features_of(rows)]
+    node, segments = linear.node, linear.segments
     with graph.inserting_before(node):
-        if linear.gather.wraps:
-            source = call_like(graph, aten.index.Tensor, (rows, [read]), node)
-        else:
-            source = call_like(graph, aten.index_select.default, (rows, 0, read), node)
+        source = gathered_rows(graph, rows, linear.gather, node)
         if linear.scale is not None:
             source = call_like(graph, aten.mul.Tensor, (linear.scale, source), node)
-        made = {"dtype": value.dtype, "device": device}
-        zeros = graph.call_function(aten.full.default, (shape, 0), made)
-        zeros.meta = {**node.meta, "val": value.new_empty(shape)}
-        if linear.segments.wraps:
-            return call_like(graph, aten.index_put.default, (zeros, [added], source, True), node)
-        return call_like(graph, aten.index_add.default, (zeros, 0, added, source), node)
+        n_rows = n_rows_of(node)
+        return summed_by_segment(
+            graph, source, segments.index, n_rows, node, device, wraps=segments.wraps
+        )
+
+
+def gathered_rows(graph: fx.Graph, table: fx.Node, gather: Gather, like: fx.Node) -> fx.Node:
+    """Rows of another table, gathered by an equal index."""
+    if gather.wraps:
+        return call_like(graph, aten.index.Tensor, (table, [gather.index]), like)
+    return call_like(graph, aten.index_select.default, (table, 0, gather.index), like)
+
+
+def summed_by_segment(
+    graph: fx.Graph,
+    source: fx.Node,
+    index: fx.Node,
+    n_rows: int,
+    like: fx.Node,
+    device: torch.device,
+    *,
+    wraps: bool,
+) -> fx.Node:
+    """Rows added up to `n_rows` sums; with `wraps`, negative indices count from the end."""
+    value = tensor_of(source)
+    shape = [n_rows, *features_of(source)]
+    made = {"dtype": value.dtype, "device": device}
+    zeros = graph.call_function(aten.full.default, (shape, 0), made)
+    zeros.meta = {**like.meta, "val": value.new_empty(shape)}
+    if wraps:
+        return call_like(graph, aten.index_put.default, (zeros, [index], source, True), like)
+    return call_like(graph, aten.index_add.default, (zeros, 0, index, source), like)
