@@ -9,6 +9,7 @@ from tremula import Interval, Sequence
 from tremula.poplar.tensors.layout import moved_pieces
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import poputil
+from tremula.poplibs.poputil.broadcast import pattern_of_pieces
 from tremula.poplibs.registry import PoplibsError
 
 
@@ -191,22 +192,52 @@ def test_broadcasting(graph):
         poputil.broadcast_view(b, (3, 1))
 
 
+def _rebuilt(pattern, begin: np.ndarray, end: np.ndarray) -> list[int]:
+    """The view's elements in intervals, from the parts of a pattern's vector."""
+    vector = pattern.vector.addresses()
+    parts = []
+    for a, b, x, y in zip(begin, end, *pattern.part(begin, end), strict=True):
+        part, n = vector[x:y], int(b - a)
+        is_inner = pattern.is_inner
+        parts.append(np.tile(part, n // len(part)) if is_inner else np.repeat(part, n // len(part)))
+    return np.concatenate(parts).tolist()
+
+
 @pytest.mark.parametrize("shape", [(3, 1), (4,), (2, 1, 1), (1, 3, 1), (2, 3, 1)])
 def test_patterns_rebuild_the_view(graph, shape):
     """Cut at its rows, a pattern's parts repeat to exactly what the view holds."""
     small = graph.add_variable(tr.FLOAT, shape)
     view = poputil.broadcast_view(small, (2, 3, 4))
     pattern = poputil.pattern_of(view)
-    wanted, vector = view.addresses().ravel(), pattern.vector.addresses()
     begin, end = np.array([0, 5, 17]), np.array([5, 17, 24])
     _, low, high = poputil.cut_rows(begin, end, [pattern])
     assert (int(low[0]), int(high[-1])) == (0, 24)
     assert (low[1:] == high[:-1]).all()
-    for a, b, x, y in zip(low, high, *pattern.part(low, high), strict=True):
-        part, n = vector[x:y], int(b - a)
-        inner = pattern.n_repeats_each == 1
-        rebuilt = np.tile(part, n // len(part)) if inner else np.repeat(part, n // len(part))
-        assert (rebuilt == wanted[a:b]).all()
+    assert _rebuilt(pattern, low, high) == view.addresses().ravel().tolist()
+
+
+@pytest.mark.parametrize("is_inner", [False, True])
+def test_patterns_of_uneven_blocks_rebuild_the_view(graph, is_inner):
+    """Tiles with rows of four columns each, of which the last tile has fewer, show what repeats."""
+    rows, columns = graph.add_variable(tr.FLOAT, [5, 1]), graph.add_variable(tr.FLOAT, [8])
+    whole = poputil.broadcast_view(columns if is_inner else rows, (5, 8))
+    blocks = [whole[r, c] for r in (slice(0, 3), slice(3, 5)) for c in (slice(0, 4), slice(4, 8))]
+    view = tr.concat([block.flatten() for block in blocks])
+    pattern = pattern_of_pieces(view)
+    assert (pattern.n_cols, pattern.vector.n_elems) == (4, 16 if is_inner else 10)
+    begin, end = np.array([0, 2, 15, 26]), np.array([2, 15, 26, 40])
+    _, low, high = poputil.cut_rows(begin, end, [pattern])
+    assert (low[1:] == high[:-1]).all()
+    assert _rebuilt(pattern, low, high) == view.addresses().tolist()
+
+
+def test_pieces_without_equal_rows_have_no_pattern(graph):
+    """Rows of different lengths, single elements and plain vectors in pieces repeat no vector."""
+    vector = graph.add_variable(tr.FLOAT, [12])
+    short, long = vector[:1].broadcast(3, 0), vector[1:2].broadcast(4, 0)
+    for parts in ([short, long], [vector[:4], long], [vector[6:], vector[:6]], [vector[:4:2]] * 2):
+        assert pattern_of_pieces(tr.concat(parts)) is None
+    assert pattern_of_pieces(vector) is None
 
 
 def test_clone_in_order(graph):

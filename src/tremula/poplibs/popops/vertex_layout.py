@@ -16,7 +16,6 @@ from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplar.vertices.compute_set import ComputeSet
 from tremula.poplibs.poputil import (
-    Pattern,
     TileRegions,
     WorkerSlices,
     broadcast_view,
@@ -26,6 +25,7 @@ from tremula.poplibs.poputil import (
     split_between_workers,
     tile_regions,
 )
+from tremula.poplibs.poputil.broadcast import AnyPattern, pattern_of_pieces
 
 
 class Form(Enum):
@@ -43,7 +43,7 @@ class Operand(NamedTuple):
     field: str
     form: Form
     tensor: Tensor  # a scalar, the repeated vector, or a flat tensor in the output's order
-    pattern: Pattern | None = None
+    pattern: AnyPattern | None = None
 
     def slices(self, begin: np.ndarray, end: np.ndarray, start: np.ndarray | None) -> Slices:
         """Its part for each region of the output."""
@@ -73,10 +73,10 @@ def aligned(
 
 
 def _operand(field: str, view: Tensor, has_rows: bool) -> Operand:
-    pattern = pattern_of(view) if has_rows else None
+    pattern = pattern_of(view) or pattern_of_pieces(view) if has_rows else None
     if pattern is None:
         return Operand(field, Form.VECTOR, view.flatten())
-    form = Form.INNER if pattern.n_repeats_each == 1 else Form.OUTER
+    form = Form.INNER if pattern.is_inner else Form.OUTER
     return Operand(field, form, pattern.vector, pattern)
 
 
@@ -141,7 +141,7 @@ def spread_vertices(
 
 
 def worker_pieces(
-    graph: Graph, regions: TileRegions, patterns: list[Pattern], type: Type
+    graph: Graph, regions: TileRegions, patterns: list[AnyPattern], type: Type
 ) -> WorkerSlices:
     """Regions split across workers, and cut at the ends of rows."""
     chip = graph.target.chip

@@ -117,6 +117,36 @@ def test_broadcasting_on_random_layouts(seed, data):
     assert (result == arrays[0] * arrays[1] + arrays[2]).all()
 
 
+def in_blocks(graph, stored):
+    """A [7, 12] view that lies block by block: rows by 3, 3 and 1, columns by 4."""
+    bands, at = [], 0
+    for n_rows in (3, 3, 1):
+        blocks = [
+            stored[at + 4 * n_rows * i :][: 4 * n_rows].reshape([n_rows, 4]) for i in range(3)
+        ]
+        bands.append(tr.concat(blocks, 1))
+        at += 12 * n_rows
+    return tr.concat(bands)
+
+
+def test_broadcasts_over_uneven_blocks():
+    """Rows and columns repeat as such where the last block has fewer rows than the others."""
+
+    def function(graph, stored, column, row, *, sequence):
+        graph.map_linearly(stored, min_elems=12, grain=12)
+        return popops.map(graph, _1 * _2 + _3, [in_blocks(graph, stored), column, row], sequence)
+
+    stored = RANDOM.standard_normal(84).astype(np.float32)
+    column, row = (RANDOM.standard_normal(n).astype(np.float32) for n in ((7, 1), (12,)))
+    (values,), report = run_calls([OpCall(function, [stored, column, row], FLOAT)])
+    places = np.arange(84)
+    bands = [part.reshape(3, -1, 4) for part in (places[:36], places[36:72], places[72:])]
+    x = stored[np.concatenate([band.transpose(1, 0, 2).reshape(-1, 12) for band in bands])]
+    assert (values[0] == x * column + row).all()
+    forms = {row.codelet.rpartition(",")[2] for row in report.vertex_types if "map" in row.codelet}
+    assert forms == {"VOI>"}
+
+
 def test_half_rounds_after_each_operation():
     """Half arithmetic rounds every result, as a half does."""
     a = RANDOM.uniform(1, 2, 64).astype(np.float16)
