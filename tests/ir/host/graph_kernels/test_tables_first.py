@@ -6,6 +6,7 @@ from torch import Tensor, fx, nn
 from torch_geometric.nn import CGConv, EdgeConv
 
 from tests.ir.steps import training_step
+from tremula.ir.host.graph_kernels.fuse import make_constants_independent
 from tremula.ir.host.graph_kernels.tables_first import multiply_tables
 from tremula.ir.passes import HOST_PASSES, apply
 from tremula.ir.step import CapturedStep
@@ -64,6 +65,9 @@ MODELS = {
     "edges": lambda: OfPyG(lambda: EdgeConv(nn.Linear(2 * WIDTH, WIDTH), aggr="add")),
 }
 
+# Of the multiplications over edges: second layers of messages, and numbers of edges.
+SHARE_LEFT = {"messages": 0.2, "second derivatives": 0.3, "cgcnn": 0.2, "edges": 0.25}
+
 
 def case(
     model: nn.Module, dtype: torch.dtype = torch.float32, n: int = N
@@ -74,6 +78,7 @@ def case(
     x, numbers = torch.randn(n, WIDTH, dtype=dtype), torch.randn(E, N_NUMBERS, dtype=dtype)
     edges = torch.randint(0, n, (2, E))
     step = apply(training_step(model, x, edges, numbers), HOST_PASSES, "host")
+    make_constants_independent(step, CPU)
     weights = [p.detach() for p in model.parameters()]
     buffers = [b for _, b in model.named_buffers()]
     return step, [*weights, *buffers, x, edges, numbers, torch.tensor(0.1)]
@@ -97,7 +102,7 @@ def test_results_are_those_of_the_step(name: str):
     changed = multiply_tables(step, CPU)
     changed.graph.lint()
     torch.testing.assert_close(changed.module()(*arguments), expected, rtol=1e-3, atol=1e-5)
-    assert work_over_edges(changed.graph) < 0.7 * before
+    assert work_over_edges(changed.graph) < SHARE_LEFT[name] * before
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def fuse_graph_kernels(
     """Replace the regions of a step by kernels; limits follow the precision of products."""
     if not any(_reduces_segments(node) for node in step.graph.nodes):
         return step
-    _make_constants_independent(step, device)
+    make_constants_independent(step, device)
     step = sum_before_products(multiply_tables(step, device), device)
     step = compare_by_segments(step, device)
     precision = product_precision()
@@ -93,7 +93,7 @@ def product_precision() -> str:
     return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-def _make_constants_independent(step: CapturedStep, device: torch.device) -> None:
+def make_constants_independent(step: CapturedStep, device: torch.device) -> None:
     """Constants that are made like a tensor (`zeros_like`) become constants of its shape."""
     for node in list(step.graph.nodes):
         if node.target not in _LIKE:

@@ -51,6 +51,8 @@ def multiply_tables(step: CapturedStep, device: torch.device) -> CapturedStep:
     for node in list(step.graph.nodes):
         if node.target in _PRODUCTS and _is_plain(node):
             rewriter.rewrite_product(node)
+        if terms := _products_added(node):
+            rewriter.multiply_slices(node, terms)
         elif _few_segments(node) is not None:
             rewriter.rewrite_sum(node)
     return drop_dead(step)
@@ -60,6 +62,21 @@ def _is_plain(node: fx.Node) -> bool:
     if node.kwargs or tensor_of(node).dtype not in _FLOATS:
         return False
     return node.target is aten.mm.default or tensor_of(operand(node)).dim() == 1
+
+
+def _products_added(node: fx.Node) -> list[fx.Node]:
+    """The products of which a node is the sum, if nothing else reads them; itself, if it is one."""
+    if node.target is aten.mm.default:
+        is_row_wise = _is_plain(node) and not base_of_matrix(operand(node))[1]
+        return [node] if is_row_wise else []
+    if node.target is not aten.add.Tensor or node.kwargs or value_of(node) is None:
+        return []
+    terms = [
+        _products_added(x) if isinstance(x, fx.Node) and len(x.users) == 1 else []
+        for x in node.args
+    ]
+    same = all(tensor_of(x).shape == tensor_of(node).shape for each in terms for x in each)
+    return [x for each in terms for x in each] if all(terms) and same else []
 
 
 # -- what is multiplied ----------------------------------------------------------------------------
@@ -158,9 +175,6 @@ class _Rewriter:
                 result = self._outer(left, right, node)
             elif not is_transposed and _is_smaller(left):
                 result = self._times(left, right, node)
-            elif not is_transposed and node.target is aten.mm.default:
-                self._multiply_slices(node)
-                return
             else:
                 return
             if node.target is aten.addmm.default:
@@ -174,17 +188,29 @@ class _Rewriter:
         """
         segments = _few_segments(node)
         assert segments is not None, "asked for before"
-        product = segments.source
-        if product.target is not aten.mm.default or len(product.users) > 1:
-            return
-        rows, weight = operand(product), operand(product, 1)
-        n_inputs, n_results = tensor_of(weight).shape
-        if not _is_plain(product) or base_of_matrix(rows)[1] or n_inputs > 2 * n_results:
+        terms = _products_added(segments.source)
+        widest = max((tensor_of(operand(term)).shape[1] for term in terms), default=0)
+        if len(segments.source.users) > 1 or not terms or widest > 2 * features_of(node)[0]:
             return
         with self._graph.inserting_before(node):
-            summed = self._summed(rows, segments.index, segments.wraps, n_rows_of(node), node)
-            result = call_like(self._graph, aten.mm.default, (summed, weight), node)
+            n = n_rows_of(node)
+            products = [
+                (self._summed(operand(x), segments.index, segments.wraps, n, node), operand(x, 1))
+                for x in terms
+            ]
+            result = self._added(products, node)
         node.replace_all_uses_with(result)
+
+    def _added(self, products: list[tuple[fx.Node, fx.Node]], like: fx.Node) -> fx.Node:
+        """The sum of some products."""
+        parts = [call_like(self._graph, aten.mm.default, both, like) for both in products]
+        return self._sum_of(parts, like)
+
+    def _sum_of(self, parts: list[fx.Node], like: fx.Node) -> fx.Node:
+        total = parts[0]
+        for part in parts[1:]:
+            total = call_like(self._graph, aten.add.Tensor, (total, part), like)
+        return total
 
     def _times(self, rows: fx.Node, weight: fx.Node, like: fx.Node) -> fx.Node:
         """Rows times a matrix."""
@@ -195,13 +221,10 @@ class _Rewriter:
         if not _is_smaller(rows):
             return call_like(self._graph, aten.mm.default, (rows, weight), like)
         parts = [
-            self._times(c.source, self._rows_of_weight(weight, c.begin, c.end, like), like)
+            self._times(c.source, self._part_of_weight(weight, 0, c.begin, c.end, like), like)
             for c in _columns_of(rows)
         ]
-        total = parts[0]
-        for part in parts[1:]:
-            total = call_like(self._graph, aten.add.Tensor, (total, part), like)
-        return total
+        return self._sum_of(parts, like)
 
     def _outer(self, left: fx.Node, right: fx.Node, like: fx.Node) -> fx.Node:
         """The sum over all rows of the outer products of two of them."""
@@ -247,22 +270,23 @@ class _Rewriter:
         zeros.meta = {**like.meta, "val": value.new_empty(shape)}
         return zeros
 
-    def _multiply_slices(self, product: fx.Node) -> None:
-        """Products for the slices of a product, where sums follow, or few columns are read."""
-        ranges = {s: both for s in product.users if (both := _column_range(s)) is not None}
-        if not ranges or len(ranges) != len(product.users):
+    def multiply_slices(self, total: fx.Node, terms: list[fx.Node]) -> None:
+        """Products for the slices of a sum of them, where sums follow, or few columns are read."""
+        ranges = {s: both for s in total.users if (both := _column_range(s)) is not None}
+        if not ranges or len(ranges) != len(total.users):
             return
         n_read = sum(end - begin for begin, end in ranges.values())
-        if 2 * n_read > tensor_of(product).shape[1] and not any(
+        if 2 * n_read > tensor_of(total).shape[1] and not any(
             _few_segments(user) is not None for s in ranges for user in s.users
         ):
             return
-        rows, weight = operand(product), operand(product, 1)
         for node, (begin, end) in ranges.items():
-            part = self._columns_of_weight(weight, begin, end, product)
-            node.replace_all_uses_with(
-                call_like(self._graph, aten.mm.default, (rows, part), product)
-            )
+            with self._graph.inserting_before(total):
+                products = [
+                    (operand(x), self._part_of_weight(operand(x, 1), 1, begin, end, total))
+                    for x in terms
+                ]
+                node.replace_all_uses_with(self._added(products, total))
 
     def _summed(
         self, rows: fx.Node, index: fx.Node, wraps: bool, n_rows: int, like: fx.Node
@@ -273,12 +297,6 @@ class _Rewriter:
                 self._graph, rows, index, n_rows, like, self._device, wraps=wraps
             )
         return self._made[key]
-
-    def _rows_of_weight(self, weight: fx.Node, begin: int, end: int, like: fx.Node) -> fx.Node:
-        return self._part_of_weight(weight, 0, begin, end, like)
-
-    def _columns_of_weight(self, weight: fx.Node, begin: int, end: int, like: fx.Node) -> fx.Node:
-        return self._part_of_weight(weight, 1, begin, end, like)
 
     def _part_of_weight(
         self, weight: fx.Node, dim: int, begin: int, end: int, like: fx.Node
