@@ -175,6 +175,8 @@ def test_needs_are_kept_and_written_into_a_page(tmp_path, monkeypatch):
         assert text.endswith("after\n")
         assert "| a | 0.90 | 1.10: too much | 1 code | 1 code |\n| b | 0.10 | 0.20 |\n" in text
         assert text.count("| program |") == 1
+    write_memory_page(page, [fits])
+    assert "| a | 0.90 | not computed | 1 code |  |\n" in page.read_text()
 
 
 @pytest.mark.slow

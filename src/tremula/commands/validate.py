@@ -152,8 +152,8 @@ def _run_memory(args: argparse.Namespace) -> int:
         warnings.simplefilter("ignore")  # that it does not fit: the table says so
         for line in memory_lines(rows, known):
             print(line, flush=True)
-    if args.page is not None:
-        write_memory_page(args.page, known.needs)
+            if args.page is not None:  # at once: such a run takes hours, and may be interrupted
+                write_memory_page(args.page, known.needs)
     return 0
 
 

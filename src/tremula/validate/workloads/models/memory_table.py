@@ -255,6 +255,7 @@ def what_for(need: MemoryNeed) -> str:
 
 BEGIN = "<!-- generated: tremula validate --memory --page -->"
 END = "<!-- end of the table of memory -->"
+NOT_COMPUTED = "not computed"
 _HEAD = (
     "| program | its batch | twice its batch | with its batch, KB | with twice its batch, KB |",
     "|---|---|---|---|---|",
@@ -262,17 +263,25 @@ _HEAD = (
 
 
 def write_memory_page(path: Path, needs: Iterable[MemoryNeed]) -> None:
-    """Write the table into a page; lines of programs that were not computed stay."""
+    """Write the table into a page; lines of programs that were not computed stay.
+
+    A program may be computed with one of the batches alone.
+    """
     head, old, tail = split_page(path, BEGIN, END)
     lines = dict(re.findall(r"^(\| [\w.-]+ \|)(.*)$", old, re.MULTILINE))
     by_program: dict[str, dict[int, MemoryNeed]] = {}
     for need in needs:
         by_program.setdefault(f"| {need.name} |", {})[need.batch_factor] = need
     for program, of_factor in by_program.items():
-        both = [of_factor[factor] for factor in BATCH_FACTORS]
-        cells = [f"{n.share:.2f}{'' if n.fits else ': too much'}" for n in both]
-        lines[program] = f" {' | '.join([*cells, *map(what_for, both)])} |"
+        both = [of_factor.get(factor) for factor in BATCH_FACTORS]
+        shares = (NOT_COMPUTED if n is None else _share_text(n) for n in both)
+        uses = ("" if n is None else what_for(n) for n in both)
+        lines[program] = f" {' | '.join((*shares, *uses))} |"
     lines.pop("| program |", None)
     rows = (program + cells for program, cells in sorted(lines.items()))
     text = "\n".join([*_HEAD, *rows])
     write_text(path, f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}")
+
+
+def _share_text(need: MemoryNeed) -> str:
+    return f"{need.share:.2f}{'' if need.fits else ': too much'}"
