@@ -25,6 +25,8 @@ _BASE = (
     "tremula.ir.run.compiled_step tremula.ir.run.tile_cache tremula.ir.run.tile_program "
     "tremula.runtime.engine tremula.runtime.forecast"
 ).split()
+_USING_A_GPU = ("torch_geometric",)  # its import starts the driver, if there is one
+_DRIVER = "/dev/nvidiactl"
 _LOOK_S = 2.0  # how often a server looks whether the run has ended
 _NUMBER = struct.Struct("i")
 
@@ -33,7 +35,8 @@ def import_base() -> None:
     """Import what most scripts need, and let Numba load its tables, as the first kernel would."""
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a fork could not use a GPU that was used
     for name in _BASE:
-        importlib.import_module(name)
+        if name not in _USING_A_GPU or not Path(_DRIVER).exists():
+            importlib.import_module(name)
     cpu_target = importlib.import_module("numba.core.registry").cpu_target
     cpu_target.target_context.refresh()
     gc.collect()
