@@ -10,8 +10,8 @@ edges by the end i or j:
 
 A graph has several times as many edges as nodes: products over edges become products over nodes,
 and what is left over edges are gathers, additions and sums, which are fused with their neighbours.
-Derivatives of any order are such products, too. Only for floats: in halves, the sum of parts would
-be rounded once more for each of them.
+Derivatives of any order have the form of these products. Only for floats: in halves, the sum of
+parts would be rounded once more for each of them.
 """
 
 from collections.abc import Callable
