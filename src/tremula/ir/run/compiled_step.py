@@ -9,7 +9,7 @@ The session is opened by its first use: a front end can look at the captured ste
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -66,6 +66,7 @@ class StepSettings:
     rounds_stochastically: bool = False  # on a GPU: weights and states in halves, when updated
     strides_group_norms: bool = False  # group g of a group norm has channels g, g + n_groups, …
     groupings: Mapping[str, GroupValues] = field(default_factory=dict)  # by name of the parameter
+    returned: Collection[int] | None = None  # micro-batches whose outputs are read; None: all
     anchors: Sequence[str] = ()  # tensors to return besides the outputs, by name
     source_excludes: tuple[str, ...] = ()  # files whose lines are not a model's
     placement: PlacementRules = field(default_factory=PlacementRules)  # of blocks, to chips
@@ -233,4 +234,5 @@ def _open_session(step: CapturedStep, tiles: TileProgram, settings: StepSettings
             settings.host,
             checks_floats=settings.checks_floats,
             rounds_stochastically=settings.rounds_stochastically,
+            returned=settings.returned,
         )

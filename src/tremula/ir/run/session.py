@@ -1,7 +1,7 @@
 """Sessions: a compiled step with its weights on a device: this computer, or tiles."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -85,6 +85,7 @@ class HostSession:
         *,
         checks_floats: bool = False,
         rounds_stochastically: bool = False,
+        returned: Collection[int] | None = None,
     ):
         self.device = settings.torch_device()
         if checks_floats:  # fused operations cannot be looked into
@@ -98,6 +99,7 @@ class HostSession:
             repetition=repetition,
             checks_floats=checks_floats,
             rounds_stochastically=rounds_stochastically,
+            returned=returned,
         )
         self.n_replicas = repetition.n_replicas
         self.state = DeviceState([], [[] for _ in range(self.n_replicas)], [], [], [])

@@ -52,6 +52,17 @@ class Selection:
         return MicroBatches(self.n_total, self.n_replicas, self.returned())
 
 
+def returned_by(options: Options) -> frozenset[int] | None:
+    """The micro-batches of a call of which some output is read; None: all."""
+    selections = [Selection.of(options)]
+    for anchored in options.anchored_tensors.values():
+        mode, period = anchored.output_mode, anchored.output_return_period
+        selections.append(Selection.of(options, mode, period))
+    if any(selection.mode is OutputMode.Sum for selection in selections):
+        return None
+    return frozenset(number for selection in selections for number in selection.returned())
+
+
 class OutputGroup:
     """Outputs that are returned by the same mode: their range among all outputs, and properties."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from tremula.frontends.popart.enums import RecomputationType
 from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.popart.step_settings import repetition, tile_settings
+from tremula.frontends.poptorch.executor.outputs import returned_by
 from tremula.frontends.poptorch.executor.placement import (
     machine_of,
     placement_rules,
@@ -53,6 +54,7 @@ def step_settings(
         rounds_stochastically=bool(session.enableStochasticRounding),
         strides_group_norms=bool(session.groupNormStridedChannelGrouping),
         groupings=groupings,
+        returned=returned_by(options),
         anchors=tuple(
             anchored.long_name
             for anchored in options.anchored_tensors.values()

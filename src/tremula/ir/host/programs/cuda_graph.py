@@ -15,7 +15,7 @@ from tremula.ir.host.programs.inductor import InductorProgram
 from tremula.ir.host.programs.program import DeviceState, HostProgram, MicroBatch
 from tremula.ir.host.programs.streams import StreamedStep, fits_on_streams
 from tremula.ir.host.transfer.inputs import InputPrefetcher, PinnedStaging
-from tremula.ir.host.transfer.outputs import OutputHook, SentOutputs, can_leave_early
+from tremula.ir.host.transfer.outputs import OutputHook, Outputs, SentOutputs, can_leave_early
 from tremula.ir.step import INPUT, CapturedStep
 from tremula.ir.torch_generators import random_state, set_random_state
 
@@ -38,7 +38,7 @@ class CudaGraphProgram(HostProgram):
         self._captured_floats: list[float] = []
         self._whole_inputs: list[Tensor] = []  # each of all micro-batches
         self._inputs: list[list[Tensor]] = []  # views of them
-        self._outputs: list[list[Tensor]] = []
+        self._outputs: dict[int, list[Tensor]] = {}  # of each micro-batch
         self._sent: SentOutputs | None = None  # where outputs arrive before the end of a replay
         self._prefetcher = InputPrefetcher(self.device)
         self._staging = PinnedStaging()
@@ -88,7 +88,7 @@ class CudaGraphProgram(HostProgram):
             for _, slot in self.step.results_of_kind(INPUT):  # written by the model
                 caller[slot.index].copy_(static[slot.index])
         outputs_of_micros = self._outputs if self._sent is None else self._sent.received()
-        for number, outputs in enumerate(outputs_of_micros):
+        for number, outputs in outputs_of_micros.items():
             give(number, outputs)
 
     def run_micro(
@@ -138,14 +138,15 @@ class CudaGraphProgram(HostProgram):
         if self.fused_update is not None:
             self.fused_update.end_recording()
         restore(state, saved)
-        self._outputs = [outputs[number] for number in sorted(outputs)]
+        self._outputs = outputs
         self._graph, self._captured_for = graph, state
         self._captured_floats = list(state.hyper_floats)
 
-    def _memory_for(self, outputs: MicroBatches) -> SentOutputs | None:
+    def _memory_for(self, outputs: Outputs) -> SentOutputs | None:
         """Where outputs arrive on the host, if they can leave early."""
-        can_send = self.output_hook is not None and SentOutputs.fit(outputs)
-        return SentOutputs(self.device, outputs) if can_send else None
+        read = {n: some for n, some in outputs.items() if self.reads_outputs(n)}
+        can_send = self.output_hook is not None and SentOutputs.fit(read)
+        return SentOutputs(self.device, read) if can_send else None
 
     @contextmanager
     def _sending(self) -> Iterator[None]:
@@ -160,7 +161,7 @@ class CudaGraphProgram(HostProgram):
         finally:
             self.output_hook.listener = None
 
-    def warm_up(self, state: DeviceState, inputs: MicroBatches) -> MicroBatches:
+    def warm_up(self, state: DeviceState, inputs: MicroBatches) -> Outputs:
         """Run what will be captured, on a separate stream; each run changes the state.
 
         Returns tensors like the outputs of each micro-batch, without memory.
@@ -176,13 +177,13 @@ class CudaGraphProgram(HostProgram):
             for _ in range(_WARM_UP_RUNS):
                 super().run(state, inputs, note)
         torch.cuda.current_stream(self.device).wait_stream(stream)
-        return [outputs[number] for number in sorted(outputs)]
+        return outputs
 
     def forget(self) -> None:
         """Free the memory of the captured graph; the next run captures again."""
         torch.cuda.current_stream(self.device).synchronize()
         self._graph = self._captured_for = None
-        self._whole_inputs, self._inputs, self._outputs, self._sent = [], [], [], None
+        self._whole_inputs, self._inputs, self._outputs, self._sent = [], [], {}, None
         self._prefetcher = InputPrefetcher(self.device)
         self._staging = PinnedStaging()
 

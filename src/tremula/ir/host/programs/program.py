@@ -1,6 +1,6 @@
 """A host program: device copies of weights, the function of a micro-batch, the update."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -69,12 +69,14 @@ class HostProgram:
         repetition: Repetition | None = None,
         checks_floats: bool = False,
         rounds_stochastically: bool = False,
+        returned: Collection[int] | None = None,
     ):
         part = apply(step, HOST_PASSES, "host")
         self.step = part
         self.rule = step.rule
         self.device = device
         self.repetition = repetition or Repetition()
+        self._returned = returned  # micro-batches whose outputs are read; None: all
         self.checks_floats = checks_floats  # an operation that makes a NaN is an error; slow
         join_processes(self.repetition.n_processes, device)
         self.is_random = has_random(part)
@@ -117,6 +119,10 @@ class HostProgram:
             else None
         )  # the only operation that rounds at random, where that is wanted
         self._takes_hyper = [slot.index for _, slot in part.of_kind(HYPER)]
+
+    def reads_outputs(self, number: int) -> bool:
+        """Whether the outputs of a micro-batch of a call are read."""
+        return self._returned is None or number in self._returned
 
     @cached_property
     def micro(self) -> MicroBatch:

@@ -10,7 +10,7 @@ A call waits for that event, and the host prepares the next call while the GPU t
     host  ……… waits ………………… returns │ stages the next inputs │ waits …
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, fx, nn
@@ -20,7 +20,7 @@ from tremula.ir.step import INPUT, OUTPUT, CapturedStep
 
 _MOST_BYTES = 4 << 20  # of all outputs of a call: larger ones take memory and time on the host
 _HOOK = "output_hook"  # the module's name
-Outputs = Sequence[Sequence[Tensor]]  # of each micro-batch
+Outputs = Mapping[int, Sequence[Tensor]]  # by the number of the micro-batch
 
 
 def can_leave_early(step: CapturedStep) -> bool:
@@ -78,39 +78,45 @@ def with_hook(step: CapturedStep, hook: OutputHook) -> fx.GraphModule:
 
 
 class SentOutputs:
-    """Pinned memory for all outputs of a call, and the copies that a recorded graph makes."""
+    """Pinned memory for outputs of a call, and the copies that a recorded graph makes.
+
+    `like` has the outputs of those micro-batches that are read, as tensors without memory.
+    """
 
     def __init__(self, device: torch.device, like: Outputs):
         self._device = device
         self._stream = torch.cuda.Stream(device)
         # Recorded by each replay of the graph, not only while it is captured.
         self._arrived = torch.cuda.Event(external=True)
-        self._pinned = [
-            [torch.empty_like(tensor, device="cpu", pin_memory=True) for tensor in outputs]
-            for outputs in like
-        ]
-        self._n_sent = 0
+        self._pinned = {
+            number: [torch.empty_like(x, device="cpu", pin_memory=True) for x in outputs]
+            for number, outputs in like.items()
+        }
+        self._n_computed = 0  # micro-batches
 
     @staticmethod
     def fit(like: Outputs) -> bool:
-        """Whether the outputs are small."""
-        return sum(tensor.nbytes for outputs in like for tensor in outputs) <= _MOST_BYTES
+        """Whether there are outputs, and they are small."""
+        n_bytes = sum(tensor.nbytes for outputs in like.values() for tensor in outputs)
+        return bool(like) and n_bytes <= _MOST_BYTES
 
     def send(self, outputs: Sequence[Tensor]) -> None:
         """Record the copies of the next micro-batch's outputs, beside what follows."""
+        number, self._n_computed = self._n_computed, self._n_computed + 1
+        if number not in self._pinned:
+            return
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
-            for target, output in zip(self._pinned[self._n_sent], outputs, strict=True):
+            for target, output in zip(self._pinned[number], outputs, strict=True):
                 target.copy_(output, non_blocking=True)
-        self._n_sent += 1
-        if self._n_sent == len(self._pinned):
+        if number == max(self._pinned):
             self._arrived.record(self._stream)
 
     def end(self) -> None:
         """What is recorded next on the current stream comes after the copies."""
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
-    def received(self) -> list[list[Tensor]]:
-        """The outputs of each micro-batch of the last replay, as soon as they are all there."""
+    def received(self) -> dict[int, list[Tensor]]:
+        """The outputs of the last replay by micro-batch, as soon as they are all there."""
         self._arrived.synchronize()
-        return [[tensor.clone() for tensor in outputs] for outputs in self._pinned]
+        return {n: [x.clone() for x in outputs] for n, outputs in self._pinned.items()}
