@@ -77,3 +77,37 @@ def test_candidates_that_do_not_compile_or_fit_are_not_started(monkeypatch: pyte
     cpu = torch.device("cpu")
     fine = [b for b in range(1, 6) if kernels._can_compile(kernel, KernelLaunch(b, 4, False), cpu)]
     assert fine == [3, 4, 5]
+
+
+def _in_gluon(outer_tiles: int, n_rows: int) -> RowKernel:
+    """A kernel with a matrix of 64 KB, and tiles of 512 bytes a row for outer products."""
+    tile = "t = gl.allocate_shared_memory(gl.float32, [128, BLOCK], layout)\n"
+    text = "w = gl.allocate_shared_memory(gl.float32, [128, 128], layout)\n" + outer_tiles * tile
+    graph = torch.fx.GraphModule({}, torch.fx.Graph())
+    return RowKernel(
+        "text", n_rows, (), (), False, 2, outer_tiles > 0, graph, {kernels.GLUON: text}
+    )
+
+
+@pytest.mark.parametrize(
+    ("outer_tiles", "n_rows", "expected"),
+    [
+        (0, 1 << 20, [(64, 4), (64, 8), (128, 8), (128, 8)]),
+        (1, 1 << 20, [(64, 4), (64, 8), (128, 8)]),  # two of 128 rows: 256 KB
+        (2, 1 << 20, [(64, 4), (64, 8), (128, 8)]),
+        (3, 1 << 20, [(64, 4), (64, 8)]),  # one of 128 rows: 256 KB
+        (3, 1 << 10, [(64, 4), (64, 8)]),
+    ],
+)
+def test_candidates_in_gluon_fit_into_shared_memory(
+    outer_tiles: int, n_rows: int, expected: list[tuple[int, int]]
+):
+    """A multiprocessor has 223 KB; with limited registers it has two programs, if both fit."""
+    every = kernels.candidates_of(_in_gluon(outer_tiles, n_rows), has_units=True)
+    assert [(c.block, c.n_warps) for c in every if c.form == kernels.GLUON] == expected
+
+
+def test_shared_memory_is_counted_in_bytes_of_its_types():
+    """Sides are numbers or the rows of a tile."""
+    text = "gl.allocate_shared_memory(gl.bfloat16, [64, BLOCK], layout)"
+    assert kernels.shared_bytes(text, 32) == 64 * 32 * 2

@@ -6,6 +6,8 @@ How a kernel is launched is chosen on its first run: candidates are timed, and t
 import importlib.util
 import json
 import logging
+import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,7 +25,11 @@ from tremula.base.storage.atomic_file import atomic_file
 from tremula.base.storage.cache_dir import cache_dir
 from tremula.ir.cuda_capture import capturing, milliseconds_of_replay
 from tremula.ir.host.graph_kernels.compile_ahead import Answer, KernelRequest, compile_ahead
-from tremula.ir.host.graph_kernels.printers.gluon_features import N_ROWS, N_WARPS
+from tremula.ir.host.graph_kernels.printers.gluon_features import (
+    MAX_SHARED_BYTES,
+    N_ROWS,
+    N_WARPS,
+)
 
 _WINDOW = 16  # segments that one product sums into
 _N_TIMED = 10  # launches of each candidate
@@ -32,6 +38,7 @@ _HOPPER = 9  # compute capability
 # Forms of a kernel: tiles of rows in Triton, in Gluon, feature-major in Gluon; or by segments.
 TILES, GLUON, FEATURE_MAJOR_TILES, SEGMENTS = "tiles", "gluon", "feature-major", "segments"
 ATEN = "aten"  # where no form compiles
+_SHARED_TILE = re.compile(r"allocate_shared_memory\(gl\.(\w+), \[(\w+), (\w+)\]")
 _LINE = 200  # characters of a compiler's message that are logged
 _log = logging.getLogger("tremula.gpu")
 
@@ -153,9 +160,16 @@ def compile_candidates(digests: Sequence[str], device: torch.device) -> None:
         kernel = _kernels[digest]
         if kernel.launch is None and not kernel.ahead and _known(kernel, device) is None:
             pairs += [(kernel, launch) for launch in candidates_of(kernel, has_units)]
+    pairs.sort(key=lambda pair: _work_to_compile(*pair), reverse=True)  # the last ones are short
     requests = [request_for(kernel, launch, 10 * major + minor) for kernel, launch in pairs]
     for (kernel, launch), future in zip(pairs, compile_ahead(requests), strict=True):
         kernel.ahead[launch] = future
+
+
+def _work_to_compile(kernel: RowKernel, launch: KernelLaunch) -> int:
+    """In characters of Triton: of Gluon's texts more is compiled as it is written."""
+    n_characters = len(kernel.text_for(launch))
+    return n_characters if launch.form in (TILES, SEGMENTS) else 2 * n_characters
 
 
 def request_for(kernel: RowKernel, launch: KernelLaunch, capability: int) -> KernelRequest:
@@ -418,8 +432,28 @@ def candidates_of(kernel: RowKernel, has_units: bool) -> tuple[KernelLaunch, ...
         return plain
     return (
         *plain,
-        *(_IN_GLUON[:n_each] if GLUON in kernel.others else ()),
+        *(_gluon_candidates(kernel, n_each) if GLUON in kernel.others else ()),
         *(_FEATURE_MAJOR if FEATURE_MAJOR_TILES in kernel.others else ()),
+    )
+
+
+def _gluon_candidates(kernel: RowKernel, n_each: int | None) -> tuple[KernelLaunch, ...]:
+    """Those that fit into shared memory; registers are limited only if that lets two of them fit."""
+    text = kernel.others[GLUON]
+    candidates = []
+    for launch in _IN_GLUON[:n_each]:
+        n_programs = launch.per_processor if launch.max_registers else 1
+        if n_programs * shared_bytes(text, launch.block) <= MAX_SHARED_BYTES:
+            candidates.append(launch)
+    return tuple(candidates)
+
+
+def shared_bytes(text: str, block: int) -> int:
+    """The shared memory that a text in Gluon asks for; conversions of layouts take some more."""
+    return sum(
+        math.prod(block if side == "BLOCK" else int(side) for side in sides)
+        * getattr(torch, dtype).itemsize
+        for dtype, *sides in _SHARED_TILE.findall(text)
     )
 
 
