@@ -438,7 +438,7 @@ def candidates_of(kernel: RowKernel, has_units: bool) -> tuple[KernelLaunch, ...
 
 
 def _gluon_candidates(kernel: RowKernel, n_each: int | None) -> tuple[KernelLaunch, ...]:
-    """Those that fit into shared memory; registers are limited only if that lets two of them fit."""
+    """Those that fit; registers are limited only where two programs fit for it."""
     text = kernel.others[GLUON]
     candidates = []
     for launch in _IN_GLUON[:n_each]:
