@@ -278,7 +278,8 @@ class CopyPieces(NamedTuple):
 
     def between_tiles(self) -> tuple[RemotePieces, Ints]:
         """Pieces that are exchanged, by the tile that takes them and address; where they go."""
-        from_tile, to_tile, begin, goal, size = (column[self.is_remote] for column in self)
+        is_remote = self.is_remote
+        from_tile, to_tile, begin, goal, size = (column[is_remote] for column in self)
         place = to_tile * (begin.max(initial=0) + 1) + begin
         if bool((place[1:] < place[:-1]).any()):
             order = np.argsort(place, kind="stable")
@@ -296,20 +297,20 @@ def pieces_of_copy(plan: CopyPlan, graph: "MappedGraph") -> CopyPieces:
 
 def exchange_of_copy(plan: CopyPlan, graph: FrozenGraph) -> StepExchange:
     """Remote pieces are exchanged; pieces that stay on a tile, or are needed twice, are copied."""
-    of = pieces_of_copy(plan, graph)
-    remote, n_tiles = of.is_remote, graph.target.n_tiles
-    to_tile, begin, goal_low, size = of.to_tile, of.begin, of.goal, of.size
-    staying = sum_per_tile(to_tile[~remote], size[~remote], n_tiles)
-    arriving = sum_per_tile(to_tile[remote], size[remote], n_tiles)
+    of, n_tiles = pieces_of_copy(plan, graph), graph.target.n_tiles
+    stays = ~of.is_remote
+    tile, begin, goal_low, size = (c[stays] for c in (of.to_tile, of.begin, of.goal, of.size))
+    staying = sum_per_tile(tile, size, n_tiles)
     pieces, goal = of.between_tiles()
+    arriving = sum_per_tile(pieces.here, pieces.high - pieces.low, n_tiles)
     phase = _phase(pieces, controls_of_pieces(pieces, goal, n_tiles), graph)
     again = arriving - (phase.received if phase is not None else 0)
     if plan.overlaps:  # everything goes through a buffer
         again = again + arriving + staying
-    copies = copies_of_pieces(to_tile[~remote], size[~remote], again, graph.target.chip, n_tiles)
+    copies = copies_of_pieces(tile, size, again, graph.target.chip, n_tiles)
     if copies is not None and copies.n_copies.max() >= LEAST_REGULAR:
-        mine = (to_tile[~remote], begin[~remote], goal_low[~remote], size[~remote])
-        words = descriptor_words(*mine, n_tiles) + DESCRIPTOR_WORDS * (again > 0)
+        words = descriptor_words(tile, begin, goal_low, size, n_tiles)
+        words += DESCRIPTOR_WORDS * (again > 0)
         copies = replace(copies, n_words=words)
     buffers = arriving + staying if plan.overlaps else None
     return StepExchange(phase, None, copies, None, buffers)

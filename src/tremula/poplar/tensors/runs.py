@@ -319,7 +319,11 @@ class Pieces:
     def union(self) -> tuple[Ints, Ints]:
         """Element intervals [begin, end) that all pieces cover, sorted; found once."""
         if self._union is None:
-            self._union = union_of_runs(self.runs)
+            lowest, n_places = _reach(self.runs)
+            if self.repeats is False and n_places == self.n_elems > 0:  # nothing is left out
+                self._union = np.array([lowest]), np.array([lowest + n_places])
+            else:
+                self._union = union_of_runs(self.runs)
         return self._union
 
     def lookup(self, virtual: Runs) -> Runs:
@@ -411,14 +415,22 @@ class _Marks(NamedTuple):
 _ELEMENTS_PER_INTERVAL = 48
 
 
-def _marks_of(runs: Runs) -> _Marks | None:
-    """None if elements are so far from each other, or runs so long, that to sort them is faster."""
+def _reach(runs: Runs) -> tuple[int, int]:
+    """The lowest element of runs that are not empty, and how many lie from there to the highest."""
+    if not len(runs.start):
+        return 0, 0
     start, count, stride = runs
-    if len(start) < 2:
-        return None
     last = start + stride * (count - 1)
     lowest = int(min(start.min(), last.min()))
-    n_places = int(max(start.max(), last.max())) - lowest + 1
+    return lowest, int(max(start.max(), last.max())) - lowest + 1
+
+
+def _marks_of(runs: Runs) -> _Marks | None:
+    """None if elements are so far from each other, or runs so long, that to sort them is faster."""
+    if len(runs.start) < 2:
+        return None
+    lowest, n_places = _reach(runs)
+    count, stride = runs.count, runs.stride
     n_intervals = int(np.where(np.abs(stride) > 1, count, 1).sum())
     if max(n_places, runs.n_elems) > _ELEMENTS_PER_INTERVAL * n_intervals:
         return None
