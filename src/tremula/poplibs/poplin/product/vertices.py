@@ -103,18 +103,21 @@ def conv_reduce(partials: Type, result: Type) -> type:
         out: Output[Vector[result]]  # type: ignore[valid-type]
 
         def compute(self: Any, worker_id: int) -> None:
-            n = len(self.out)
-            begin = n * worker_id // self.n_workers
-            end = n * (worker_id + 1) // self.n_workers
-            n_parts = len(self.parts)
+            n, n_parts = len(self.out), len(self.parts)
             # Sums stay in float32: they go to `out` on the way only if that is float32.
             if sums_in_out:
-                for i in range(begin, end):
-                    self.out[i] = self.parts[0][i]
-                for j in range(1, n_parts):
-                    for i in range(begin, end):
-                        self.out[i] += self.parts[j][i]
+                # Workers own different elements: one pass over all of them reads long runs.
+                if worker_id == 0:
+                    out, first = self.out, self.parts[0]
+                    for i in range(n):
+                        out[i] = first[i]
+                    for j in range(1, n_parts):
+                        part = self.parts[j]
+                        for i in range(n):
+                            out[i] += part[i]
             else:
+                begin = n * worker_id // self.n_workers
+                end = n * (worker_id + 1) // self.n_workers
                 for i in range(begin, end):
                     total = float32(self.parts[0][i])
                     for j in range(1, n_parts):
