@@ -51,13 +51,13 @@ def test_versions_outside_their_range_are_errors(module, monkeypatch):
 def test_the_error_says_what_is_there_what_works_and_what_to_do(monkeypatch):
     """A front end fails where it is imported, a command with its name; the variable lets it try."""
     monkeypatch.delenv(ANY_VERSION, raising=False)
-    _with_version(monkeypatch, "jax", "0.11.0")
-    expected = "JAX 0.11.0 is installed, but Tremula works with 0.9 and newer, before 0.11"
+    _with_version(monkeypatch, "jax", "0.12.0")
+    expected = "JAX 0.12.0 is installed, but Tremula works with 0.9 and newer, before 0.12"
     with pytest.raises(ImportError) as caught:
         require("tremula.jax", "jax")
-    advice = "pip install 'jax>=0.9,<0.11', or set TREMULA_ANY_VERSION=1 to try it"
+    advice = "pip install 'jax>=0.9,<0.12', or set TREMULA_ANY_VERSION=1 to try it"
     assert str(caught.value) == f"tremula.jax: {expected}: {advice}"
-    with pytest.raises(PoplarError, match=r"`tremula x`: JAX 0.11.0 is installed"):
+    with pytest.raises(PoplarError, match=r"`tremula x`: JAX 0.12.0 is installed"):
         require_for_command("tremula x", "jax")
     require("PopTorch", "torch")  # what it does not use may have any version
     monkeypatch.setenv(ANY_VERSION, "1")

@@ -75,8 +75,8 @@ def test_a_version_outside_its_range_is_broken(monkeypatch):
     )
     (jax,) = (check for check in doctor.front_ends() if check.part == "JAX, TessellateIPU")
     assert jax.state == "broken"
-    assert "JAX 0.5 is installed, but Tremula works with 0.9 and newer, before 0.11" in jax.what
-    assert jax.remedy.startswith("pip install 'jax>=0.9,<0.11'")
+    assert "JAX 0.5 is installed, but Tremula works with 0.9 and newer, before 0.12" in jax.what
+    assert jax.remedy.startswith("pip install 'jax>=0.9,<0.12'")
 
 
 def test_the_page_shows_a_call_of_every_command(capsys):

@@ -59,7 +59,7 @@ LIBRARIES: dict[str, VersionRange] = {
         why_ceiling="layers are listed one by one",
     ),
     "jax": VersionRange(
-        title="JAX", package="jax", floor=(0, 9), ceiling=(0, 11),
+        title="JAX", package="jax", floor=(0, 9), ceiling=(0, 12),
         why_floor="primitives and plug-in interface; the oldest that was tested",
         why_ceiling="primitives change with each minor version",
     ),

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr
-from jax.sharding import AbstractMesh, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
 from tremula.base.errors import suggest
 from tremula.frontends.jax.errors import JaxError
@@ -161,7 +161,7 @@ class PmapFunction(JitFunction):
 
         mapped = jax.shard_map(
             of_replica,
-            mesh=AbstractMesh(tuple(sizes), (name,)),  # pyright: ignore[reportArgumentType]
+            mesh=AbstractMesh(tuple(sizes), (name,), axis_types=(AxisType.Auto,)),  # pyright: ignore[reportArgumentType]
             in_specs=(tuple(_spec(axis, name) for axis in in_axes), _spec(0, name)),
             out_specs=_specs(self._out_axes, name),
             check_vma=False,

@@ -5,6 +5,7 @@ them. What is left out has the value that the function of `jax.lax` gives it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import jax
@@ -43,6 +44,7 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "slice": {"strides": None},
     "sort": {"is_stable": True, "num_keys": 1},
     "split": {"axis": 0},
+    "top_k": {"is_stable": True} if "is_stable" in signature(lax.top_k).parameters else {},
 }  # fmt: skip
 
 # Their combining functions are parameters, which these make; programs pass None for them.
