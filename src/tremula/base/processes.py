@@ -14,8 +14,9 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -109,6 +110,42 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError):
         return False
     return all(mallopt(name, _KEPT_BYTES) for name in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD))
+
+
+@contextmanager
+def small_pages() -> Iterator[None]:
+    """Let NumPy's arrays that are made in the block, by any thread, have pages of the usual size.
+
+    On Linux, NumPy asks for huge pages for arrays of 4 MB and more. Most columns of a program are
+    written once and soon freed: the system clears 2 MB for the first byte of each, which a virtual
+    machine may have to get from its host first, in milliseconds. Small pages that were freed before
+    are at hand. Where NumPy has no such setting, nothing changes.
+    """
+    with _PageSize.lock:
+        _PageSize.n_small += 1
+        if _PageSize.n_small == 1:
+            _PageSize.was_huge = _ask_for_huge_pages(False)
+    try:
+        yield
+    finally:
+        with _PageSize.lock:
+            _PageSize.n_small -= 1
+            if _PageSize.n_small == 0:
+                _ask_for_huge_pages(_PageSize.was_huge)
+
+
+class _PageSize:
+    """Of this process: how many blocks want small pages, and what NumPy asked for before them."""
+
+    n_small, was_huge = 0, True
+    lock = fork_safe(threading.Lock())
+
+
+def _ask_for_huge_pages(is_on: bool) -> bool:
+    """What NumPy asks for from now on; returns what it did before."""
+    core = sys.modules.get("numpy._core.multiarray")
+    setter: Callable[[bool], bool] = getattr(core, "_set_madvise_hugepage", lambda is_on: is_on)
+    return setter(is_on)
 
 
 def available_bytes() -> int:

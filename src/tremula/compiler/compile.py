@@ -10,6 +10,7 @@ from pathlib import Path
 from tremula.base.errors import FileLoadError
 from tremula.base.options import OptionValues, parse_options
 from tremula.base.passes import dump_passes, run_passes
+from tremula.base.processes import small_pages
 from tremula.compiler.executable.content_hash import content_hash
 from tremula.compiler.executable.emit import emit
 from tremula.compiler.executable.executable import Analysis, Executable
@@ -124,7 +125,7 @@ def compile_graph(
     parsed = parse_options(options)
     folder = parsed.text("tremula.dump")
     state = CompilerState(graph, programs, parsed)
-    with dump_passes(os.path.expanduser(folder)) if folder else nullcontext():
+    with small_pages(), dump_passes(os.path.expanduser(folder)) if folder else nullcontext():
         executable = _compiled(state, progress or _no_progress)
     check_memory(executable, parsed)
     return executable

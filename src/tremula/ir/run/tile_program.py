@@ -9,6 +9,7 @@ import torch
 
 from tremula.base.options import parse_options
 from tremula.base.passes import garbage_collected_later
+from tremula.base.processes import small_pages
 from tremula.base.tracing import COMPILATION, span
 from tremula.ir.group_values import GroupValues
 from tremula.ir.lowering.options import LoweringOptions
@@ -171,7 +172,7 @@ class TileProgram:
                 f"The tile program does not model: {'; '.join(self.settings.not_modelled)}. Results"
                 " are the same; its memory and cycles are those of tensors that stay on the chips."
             )
-        with garbage_collected_later():
+        with garbage_collected_later(), small_pages():
             built, program = self.built(bar.part(0, 60))
             with span(COMPILATION, "compile graph"):
                 progress = bar.part(60, 95)
