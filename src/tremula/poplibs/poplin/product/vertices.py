@@ -92,7 +92,7 @@ def _n_products(v: CostView) -> np.ndarray:
 
 
 @family
-def conv_reduce(partials: Type, result: Type) -> type:  # noqa: C901 - the loops of two types
+def conv_reduce(partials: Type, result: Type) -> type:
     """Adds up partial results of several tiles, in order."""
     sums_in_out = result is float32
 
@@ -103,23 +103,23 @@ def conv_reduce(partials: Type, result: Type) -> type:  # noqa: C901 - the loops
         out: Output[Vector[result]]  # type: ignore[valid-type]
 
         def compute(self: Any, worker_id: int) -> None:
-            # Workers own different elements: one pass over all of them reads long runs.
-            if worker_id == 0:
-                out, first, n_parts = self.out, self.parts[0], len(self.parts)
-                # Sums stay in float32: they go to `out` on the way only if that is float32.
-                if sums_in_out:
-                    for i in range(len(out)):
-                        out[i] = first[i]
+            n = len(self.out)
+            begin = n * worker_id // self.n_workers
+            end = n * (worker_id + 1) // self.n_workers
+            n_parts = len(self.parts)
+            # Sums stay in float32: they go to `out` on the way only if that is float32.
+            if sums_in_out:
+                for i in range(begin, end):
+                    self.out[i] = self.parts[0][i]
+                for j in range(1, n_parts):
+                    for i in range(begin, end):
+                        self.out[i] += self.parts[j][i]
+            else:
+                for i in range(begin, end):
+                    total = float32(self.parts[0][i])
                     for j in range(1, n_parts):
-                        part = self.parts[j]
-                        for i in range(len(out)):
-                            out[i] += part[i]
-                else:
-                    for i in range(len(out)):
-                        total = float32(first[i])
-                        for j in range(1, n_parts):
-                            total += float32(self.parts[j][i])  # pyright: ignore[reportOperatorIssue]
-                        out[i] = total
+                        total += float32(self.parts[j][i])  # pyright: ignore[reportOperatorIssue]
+                    self.out[i] = total
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:

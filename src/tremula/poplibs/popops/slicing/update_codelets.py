@@ -22,6 +22,8 @@ from tremula.poplibs.popops.slicing.costs import (
 )
 
 NUMBERS = (FLOAT, HALF, INT, UNSIGNED_INT)
+LINE_BYTES = 64  # of the host's caches
+FILL_BLOCK = 4096  # elements, fewer than a cache holds
 
 
 def _set(old: float, new: float) -> float:  # noqa: ARG001
@@ -82,11 +84,17 @@ def _row_combiner(P: Type, operation: str) -> Callable[..., None]:  # noqa: N803
 
 def _table_filler(P: Type, operation: str) -> Callable[..., None]:  # noqa: N803
     """A codelet's function that fills a table of P with the operation's identity."""
-    identity = identity_of(operation, P)
+    identity, per_line = identity_of(operation, P), LINE_BYTES // P.n_bytes
 
     def fill(table: np.ndarray) -> None:
-        for i in range(len(table)):
-            table[i] = P(identity)
+        # Whole cache lines may be written past the cache, and updates would fetch them back; a
+        # line of which an element was written before is in the cache, and stays there.
+        for begin in range(0, len(table), FILL_BLOCK):
+            block = table[begin : min(len(table), begin + FILL_BLOCK)]
+            for i in range(0, len(block), per_line):
+                block[i] = P(identity)
+            for i in range(len(block)):
+                block[i] = P(identity)
 
     return fill
 
@@ -212,21 +220,12 @@ def join_partials_codelet(T: Type, operation: str) -> type:  # noqa: N803
         out: Output[Vector[T]]
 
         def compute(self: Any, worker_id: int) -> None:
-            # Workers own different elements: one pass over all of them reads partials in long runs,
-            # four at once, since the memory that they are in answers several reads together.
+            # Workers own different elements: one pass over all of them reads partials in long runs.
             if worker_id == 0:
-                out, first, n = self.out, self.partials[0], len(self.partials)
+                out, first = self.out, self.partials[0]
                 for i in range(len(out)):
                     out[i] = first[i]
-                for k in range(1, n - 3, 4):
-                    a, b, c, d = (
-                        self.partials[k], self.partials[k + 1],
-                        self.partials[k + 2], self.partials[k + 3],
-                    )  # fmt: skip
-                    for i in range(len(out)):
-                        of_two = T(combine(T(combine(out[i], a[i])), b[i]))
-                        out[i] = T(combine(T(combine(of_two, c[i])), d[i]))
-                for k in range(1 + (n - 1) // 4 * 4, n):
+                for k in range(1, len(self.partials)):
                     partial = self.partials[k]
                     for i in range(len(out)):
                         out[i] = T(combine(out[i], partial[i]))
