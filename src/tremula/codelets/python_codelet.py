@@ -50,6 +50,7 @@ class PythonCodelet:
     cost_method: CostMethod | None = None
     flops_method: CostMethod | None = None
     bytes_method: CostMethod | None = None
+    instance_method: CostMethod | None = None
     matrix_types: tuple[Type, Type] | None = None  # of inputs and partials, on the matrix unit
     strided_lists: tuple[str, ...] = ()  # of equal vectors at equal distances, by those numbers
     has_stored_cost: bool = False  # it had a `cycles` method, which files do not store
@@ -128,6 +129,13 @@ class PythonCodelet:
         value = self.bytes_method(CostView(cost_input), cost_input.chip)
         return self._checked_column("field_data_bytes", value, cost_input.n_rows)
 
+    def instance_bytes(self, cost_input: CostInput) -> np.ndarray | None:
+        """int64[n] from the `instance_bytes` method; None if there is none."""
+        if self.instance_method is None:
+            return None
+        value = self.instance_method(CostView(cost_input), cost_input.chip)
+        return self._checked_column("instance_bytes", value, cost_input.n_rows)
+
     def peak_flops_per_cycle(self, chip: "Chip") -> int:
         """Of the matrix unit if it uses one and the chip has one for its types."""
         matrix = chip.flops_per_cycle(*self.matrix_types) if self.matrix_types else 0
@@ -181,7 +189,7 @@ class PythonCodelet:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _cost_text(self) -> str:
-        methods = (self.cost_method, self.flops_method, self.bytes_method)
+        methods = (self.cost_method, self.flops_method, self.bytes_method, self.instance_method)
         codes = (getattr(method, "__code__", None) for method in methods)
         return "".join(_code_text(code) for code in codes if code is not None)
 
@@ -246,6 +254,7 @@ def codelet_from_class(cls: type) -> PythonCodelet:
         name, compute, fields, base_of(cls), provenance=_provenance(cls, compute),
         cost_method=getattr(cls, "cycles", None), flops_method=getattr(cls, "flops", None),
         bytes_method=getattr(cls, "field_data_bytes", None),
+        instance_method=getattr(cls, "instance_bytes", None),
         strided_lists=getattr(cls, "strided_lists", ()),
         matrix_types=getattr(cls, "matrix_types", None), vertex_class=cls,
     )  # fmt: skip

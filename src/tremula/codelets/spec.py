@@ -181,6 +181,10 @@ class Codelet(Protocol):
         """int64[n] bytes of the machine's vertex in place of state vectors; None: as they are."""
         ...
 
+    def instance_bytes(self, cost_input: CostInput) -> np.ndarray | None:
+        """int64[n] bytes of the machine's vertex itself, in place of fields; None: as they are."""
+        ...
+
     @property
     def strided_lists(self) -> tuple[str, ...]:
         """Lists of vectors that a vertex has by a start, a number and a distance, where it can."""

@@ -78,6 +78,9 @@ class CppCodelet:
     def field_data_bytes(self, cost_input: CostInput) -> None:  # noqa: ARG002 (of the protocol)
         return None
 
+    def instance_bytes(self, cost_input: CostInput) -> None:  # noqa: ARG002 (of the protocol)
+        return None
+
     @property
     def strided_lists(self) -> tuple[str, ...]:
         return ()

@@ -72,6 +72,9 @@ def row_bytes(table: FrozenTable, chip: Chip) -> RowBytes:
             listed += np.where(is_regular, 0, n_subs * WORD_BYTES)
         else:
             _add_edge(table, spec, pointers, outside, listed)
+    instance = table.codelet.instance_bytes(cost_input(table, chip))
+    if instance is not None:
+        state, pointers = instance, np.zeros_like(pointers)
     return RowBytes(state, pointers, -(state + pointers) % WORD_BYTES, outside, listed)
 
 

@@ -9,12 +9,14 @@ import tremula as tr
 from tests.poplibs.run_op import small_graph
 from tremula import hardware as chips
 from tremula.poplibs import poplin
+from tremula.poplibs.poplin.product.blocks import spread_together
 from tremula.poplibs.poplin.product.build import add_product
 from tremula.poplibs.poplin.product.columns import columns_of
 from tremula.poplibs.poplin.product.conv_params import (
     FieldDim,
     ProductProblem,
     conv_problem,
+    deferred_dilation,
     flattened,
 )
 from tremula.poplibs.poplin.product.convolution import (
@@ -203,6 +205,85 @@ def test_few_channels_take_taps_along():
     assert "moved into channels" in poplin.plan_report(expanded)
     assert 2 * expanded.costs["partial calculation"] < plain.costs["partial calculation"]
     assert expanded.costs["rearrange inputs"] > 0
+
+
+def test_weights_lie_in_whole_groups():
+    """Tiles that share weights have groups of 16 by 16 channels, not a few elements each."""
+    graph = tr.Graph(tr.IPUModel("bow").create_device())
+    params = poplin.ConvParams(
+        type=tr.HALF, n_batch=22, field_shape=(56, 56), kernel_shape=(1, 1), n_in_chans=256,
+        n_out_chans=128,
+    )  # fmt: skip
+    weights = poplin.create_weights(graph, params, partials_type=tr.HALF)
+    mapping = graph.get_tile_mapping(weights)
+    n_held = np.bincount(mapping.tile, weights=mapping.end - mapping.begin)
+    assert set(n_held[n_held > 0].tolist()) == {256}
+
+
+def test_a_position_of_inputs_lies_on_one_tile():
+    """A tile has all channels that a block of inputs has of a position."""
+    graph = tr.Graph(tr.IPUModel("bow").create_device())
+    params = poplin.ConvParams(
+        type=tr.HALF, n_batch=22, field_shape=(28, 28), kernel_shape=(1, 1), n_in_chans=512,
+        n_out_chans=128,
+    )  # fmt: skip
+    plan = poplin.convolution_plan(graph, params, partials_type=tr.HALF)
+    left = columns_of(plan).left_map
+    n_channels = 512 // plan.splits.i
+    assert plan.splits.c > 1
+    assert not ((left.end - left.begin) % n_channels).any()
+
+
+@pytest.mark.parametrize(("n_least", "expected"), [(0, [4, 4, 4, 4, 1]), (6, [8, 9]), (99, [17])])
+def test_parts_of_whole_grains(n_least, expected):
+    """Fewer users have a part if the parts of all would be smaller than the least."""
+    one = np.array([0]), np.array([17]), np.arange(9)[None]
+    spread = spread_together(*one, 4, n_least)
+    assert (spread.end - spread.begin).tolist() == expected
+    assert spread.tile.tolist() == list(range(len(expected)))
+
+
+def test_blocks_of_the_same_users_lie_side_by_side():
+    """Serial parts of weights do not all begin with their first user."""
+    users = np.array([[0, 2, 4], [1, 3, 5], [0, 2, 4], [1, 3, 5]])
+    spread = spread_together(np.arange(4) * 8, np.full(4, 8), users, 4, 0)
+    held = np.bincount(spread.tile, weights=spread.end - spread.begin)
+    assert held.tolist() == [8, 8, 8, 8]
+    assert sorted(zip(spread.begin.tolist(), spread.end.tolist(), strict=True)) == [
+        (0, 8), (8, 16), (16, 24), (24, 32)
+    ]  # fmt: skip
+
+
+def strided(n_kernel: int) -> poplin.ConvParams:
+    """The gradient of the input of a convolution with strides."""
+    pad = (n_kernel // 2,) * 2
+    return poplin.input_gradient_params(
+        poplin.ConvParams(
+            type=tr.HALF, n_batch=2, field_shape=(16, 16), kernel_shape=(n_kernel, n_kernel),
+            n_in_chans=32, n_out_chans=32, stride=(2, 2), padding_lower=pad, padding_upper=pad,
+        )
+    )  # fmt: skip
+
+
+def test_taps_meet_a_part_of_what_dilated_inputs_reach():
+    """Of outputs between inputs that are two apart in both dimensions, a tap meets one in four."""
+    graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=16).create_device())
+    plan = poplin.convolution_plan(graph, strided(3))
+    state = columns_of(plan).state
+    names = ("n_positions", "n_in", "n_out", "n_taps")
+    n_multiplied = int(np.prod([state[name].astype(np.int64) for name in names], axis=0).sum())
+    exact = 2 * 8 * 8 * 32 * 32 * 9
+    assert exact <= n_multiplied < 1.5 * exact
+    assert int((state["n_outputs"] * state["n_out"]).sum()) >= 2 * 16 * 16 * 32
+
+
+def test_single_taps_meet_no_zeros():
+    """Without a kernel inputs are dilated after they are multiplied: a plain product."""
+    deferred = deferred_dilation(strided(1))
+    assert deferred is not None
+    assert flattened(conv_problem(deferred, False)).is_product
+    assert deferred_dilation(strided(3)) is None
+    assert deferred_dilation(PARAMS) is None
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 3, 4, 5, 6, 7, 10, 28])

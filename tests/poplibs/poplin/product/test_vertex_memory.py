@@ -16,7 +16,7 @@ from tremula.poplibs.poplin.product.convolution import (
     out_shape,
 )
 from tremula.poplibs.poplin.product.methods import Work
-from tremula.poplibs.poplin.product.vertex_memory import field_data_bytes
+from tremula.poplibs.poplin.product.vertex_memory import field_data_bytes, instance_bytes
 
 BOW = chip("Bow")
 TRIPLE = 6  # three half-words
@@ -60,3 +60,10 @@ def test_gradient_of_patches_needs_few_bytes_beside_its_vertices() -> None:
     calculate_weight_deltas(graph, deltas, acts, params, sequence)
     memory = compile_graph(graph, sequence).analysis.memory
     assert memory.category("Vertex Field Data").max() < 1000
+
+
+def test_vertices_are_those_of_poplibs() -> None:
+    """A vertex of one tap has four pointers and seven half-words, one of several taps more."""
+    work = Work(n_groups=1, n_positions=24, n_rows=6, n_in=16, n_out=16, n_taps=1)
+    assert int(instance_bytes("AMP", work)) == 24
+    assert int(instance_bytes("AMP", work._replace(n_taps=9))) == 52

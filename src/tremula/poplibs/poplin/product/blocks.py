@@ -175,12 +175,43 @@ class Spread(NamedTuple):
     tile: Ints
 
 
-def spread_over_users(start: Ints, size: Ints, users: Ints, grain: int) -> Spread:
-    """Each block in equal parts of whole grains over its users: `users` is int64[n, n_users]."""
-    n_users = users.shape[1]
+def spread_over_users(start: Ints, size: Ints, users: Ints, grain: Ints | int) -> Spread:
+    """Each block in equal parts of whole grains over its users: `users` is int64[n, n_users].
+
+    The grain is that of all blocks, or int64[n].
+    """
     n_grains = -(-size // grain)
-    cuts = np.arange(n_users + 1) * n_grains[:, None] // n_users * grain
-    cuts = np.minimum(cuts, size[:, None]) + start[:, None]
+    return _parts_of_users(start, size, users, grain, np.zeros_like(n_grains), n_grains, 0)
+
+
+def spread_together(
+    start: Ints, size: Ints, users: Ints, grain: Ints | int, n_least: int
+) -> Spread:
+    """Blocks that have the same users, side by side, in equal parts of whole grains over them.
+
+    Fewer users have a part if parts of all of them would have less than `n_least` elements.
+    """
+    n_grains = -(-size // grain)
+    _, group = np.unique(users[:, 0], return_inverse=True)  # the first says who the others are
+    order = np.argsort(group, kind="stable")
+    ends = np.cumsum(n_grains[order])
+    totals = np.bincount(group, weights=n_grains).astype(np.int64)
+    before = np.empty_like(n_grains)
+    before[order] = ends - n_grains[order] - (np.cumsum(totals) - totals)[group[order]]
+    return _parts_of_users(start, size, users, grain, before, totals[group], n_least)
+
+
+def _parts_of_users(
+    start: Ints, size: Ints, users: Ints, grain: Ints | int, before: Ints, total: Ints, n_least: int
+) -> Spread:
+    """PopLibs' `splitRegions`: parts of blocks, of which `before` of `total` grains come first."""
+    n_users, grain = users.shape[1], np.broadcast_to(grain, size.shape)
+    n_most = np.maximum(total // np.maximum(1, -(-n_least // grain)), 1)
+    n_each = np.maximum(-(-total // np.minimum(n_users, n_most)), 1)
+    n_parts = np.maximum(-(-total // n_each), 1)[:, None]
+    part = np.minimum(np.arange(n_users + 1), n_parts)
+    cuts = (part * total[:, None] // n_parts - before[:, None]) * grain[:, None]
+    cuts = np.clip(cuts, 0, size[:, None]) + start[:, None]
     begin, end = cuts[:, :-1].ravel(), cuts[:, 1:].ravel()
     is_filled = end > begin
     return Spread(begin[is_filled], end[is_filled], users.ravel()[is_filled])

@@ -34,10 +34,15 @@ from math import prod
 
 import numpy as np
 
-from tremula.base.types import Type
 from tremula.poplar.tensors.runs import Runs
-from tremula.poplibs.poplin.product.blocks import OperandBlocks, Spread, box_runs, spread_over_users
-from tremula.poplibs.poplin.product.methods import Work, seen_by_method
+from tremula.poplibs.poplin.product.blocks import (
+    OperandBlocks,
+    Spread,
+    box_runs,
+    spread_over_users,
+    spread_together,
+)
+from tremula.poplibs.poplin.product.methods import METHODS, Work, amp_units, seen_by_method
 from tremula.poplibs.poplin.product.plan import ProductPlan
 from tremula.poplibs.poplin.product.transpose_operand import Users
 from tremula.poplibs.poplin.product.worklists import (
@@ -47,6 +52,19 @@ from tremula.poplibs.poplin.product.worklists import (
 )
 
 Ints = np.ndarray
+
+
+# PopLibs (poplin/Convolution.cpp, mapActivationsOrWeights) gives a tile no less than this of an
+# operand, in whole groups of channels, "to reduce the amount of exchange code".
+LEAST_LEFT_BYTES, LEAST_RIGHT_BYTES = 128, 256
+ROWS_OF_USER = 4  # and more: then whole rows leave parts nearly equal
+
+
+def channels_together(plan: ProductPlan) -> tuple[int, int]:
+    """(input, output) channels of a group, which stay together on a tile."""
+    if METHODS[plan.method].is_on_matrix_unit:
+        return amp_units(plan.chip, plan.problem.type, plan.partials)
+    return plan.in_grain, plan.out_grain
 
 
 @dataclass(frozen=True)
@@ -127,7 +145,7 @@ class _Maker:
         if plan.problem.is_update:
             right, result = result, right
         (right_blocks, right_dims), (result_blocks, result_dims) = right, result
-        element, vector_width = plan.problem.type, plan.chip.vector_width
+        n_in, n_out = channels_together(plan)
         users = self.users(result_dims)
         result_start, result_size = result_blocks.starts().ravel(), result_blocks.sizes().ravel()
         partials = self._partials(result_blocks, result_dims)
@@ -139,12 +157,12 @@ class _Maker:
             tile=self.at["tile"],
             step=self.at["step"],
             state=self._state(),
-            left_map=self._spread(part.acts_blocks, self.acts_dims, element),
-            right_map=self._spread(right_blocks, right_dims, element),
+            left_map=self._spread(part.acts_blocks, self.acts_dims, n_in, LEAST_LEFT_BYTES),
+            right_map=self._spread(right_blocks, right_dims, n_in * n_out, LEAST_RIGHT_BYTES),
             left_users=Users(self.users(self.acts_dims)),
             right_users=Users(self.users(right_dims)),
             result_map=spread_over_users(
-                result_start, result_size, users, vector_width(plan.problem.out_type)
+                result_start, result_size, users, self._result_grain(result_blocks, users)
             ),
             reductions=self._reductions(partials, result_blocks, result_dims),
         )
@@ -163,10 +181,25 @@ class _Maker:
         base = _sums(axes)
         return base[:, None] + _sums(others)[None, :]
 
-    def _spread(self, blocks: OperandBlocks, dims: list[str], element: Type) -> Spread:
-        grain = self.plan.chip.vector_width(element)
-        start, size = blocks.starts().ravel(), blocks.sizes().ravel()
-        return spread_over_users(start, size, self.users(dims), grain)
+    def _spread(
+        self, blocks: OperandBlocks, dims: list[str], n_together: int, n_least_bytes: int
+    ) -> Spread:
+        """The map of an operand, whose groups of n_together elements stay whole."""
+        element = self.plan.problem.type
+        grain: Ints | int = max(n_together, self.plan.chip.vector_width(element))
+        start, size, users = blocks.starts().ravel(), blocks.sizes().ravel(), self.users(dims)
+        if dims == self.acts_dims:
+            grain = _whole_rows(blocks, users, grain)
+        n_least = -(-n_least_bytes // element.n_bytes)
+        return spread_together(start, size, users, grain, n_least)
+
+    def _result_grain(self, blocks: OperandBlocks, users: Ints) -> Ints | int:
+        """What stays together of a result: the channels of a group, as in PopLibs' reductions."""
+        plan = self.plan
+        grain = plan.chip.vector_width(plan.problem.out_type)
+        if plan.problem.is_update:
+            return grain
+        return _whole_rows(blocks, users, max(channels_together(plan)[1], grain))
 
     def _block_index(self, blocks: OperandBlocks, dims: list[str]) -> Ints:
         return np.ravel_multi_index([self.at[name] for name in dims], blocks.n_blocks)
@@ -220,7 +253,8 @@ class _Maker:
             rows = slice(step * s.n_tiles, (step + 1) * s.n_tiles)
             begin, end = partials[0][rows], partials[0][rows] + partials[1][rows]
             chosen = np.flatnonzero(c_part // s.c == step)
-            adder = _Adder(self.plan, users[chosen], start[chosen], size[chosen])
+            grain = np.broadcast_to(self._result_grain(blocks, users), size.shape)
+            adder = _Adder(self.plan, users[chosen], start[chosen], size[chosen], grain[chosen])
             stages, maps = adder.stages(begin[users[chosen]])
             result.append(PartialsReduction(Spread(begin, end, np.arange(s.n_tiles)), stages, maps))
         return tuple(result)
@@ -249,12 +283,17 @@ class _Maker:
 
     def _work(self, sizes: dict[str, Ints]) -> Work:
         """The work as the method counts it."""
-        rows = prod((sizes[n] for n in self.o[:-1]), start=sizes["b"])
+        met = [
+            -(-sizes[n] // field.output_step)
+            for n, field in zip(self.o, self.plan.problem.fields, strict=True)
+        ]
+        rows = prod(met[:-1], start=sizes["b"])
+        n_outputs = prod((sizes[n] for n in self.o), start=sizes["b"])
         form, kernel = self.plan.channel_form, [sizes[n] for n in self.k]
         n_in, n_taps = form.n_channels(sizes["i"], kernel), form.n_taps(kernel)
         work = Work(
-            sizes["g"], rows * sizes[self.o[-1]], rows, n_in, sizes["c"], n_taps,
-            self._gathered(sizes),
+            sizes["g"], rows * met[-1], rows, n_in, sizes["c"], n_taps,
+            self._gathered(sizes), n_outputs,
         )  # fmt: skip
         return seen_by_method(work, self.plan.problem.is_update)
 
@@ -296,6 +335,16 @@ class _Maker:
         return which, result
 
 
+def _whole_rows(blocks: OperandBlocks, users: Ints, grain: int) -> Ints:
+    """int64[n_blocks]: grains of all channels of a position, where each user has several of them.
+
+    PopLibs' blocks have a group of channels each, so its grains are whole rows of them.
+    """
+    size = blocks.sizes().ravel()
+    row = np.broadcast_to(np.diff(blocks.cuts[-1]), blocks.n_blocks).ravel()
+    return np.where(size >= ROWS_OF_USER * users.shape[1] * row, row, grain)
+
+
 def _radix(sizes: list[int]) -> list[int]:
     return [prod(sizes[j + 1 :]) for j in range(len(sizes))]
 
@@ -316,6 +365,7 @@ class _Adder:
     users: Ints  # int64[n_blocks, n_users]
     result_start: Ints
     size: Ints
+    grain: Ints
 
     def stages(self, begin: Ints) -> tuple[tuple[ReductionStage, ...], tuple[Spread, ...]]:
         """Stages, and where all but the last write: `begin` is where each user's part begins."""
@@ -325,8 +375,7 @@ class _Adder:
             begin, tiles, stage, spread = self._narrowed(begin, tiles, n_next)
             stages.append(stage)
             maps.append(spread)
-        grain = self.plan.chip.vector_width(self.plan.problem.out_type)
-        stages.append(_stage(begin, self.users, self.size, self.result_start, grain))
+        stages.append(_stage(begin, self.users, self.size, self.result_start, self.grain))
         return tuple(stages), tuple(maps)
 
     def _narrowed(self, begin: Ints, tiles: Ints, n_next: int) -> tuple:
@@ -336,9 +385,8 @@ class _Adder:
         out = (np.cumsum(np.repeat(self.size, n_next)) - np.repeat(self.size, n_next)).reshape(
             n_blocks, n_next
         )
-        grain = self.plan.chip.vector_width(self.plan.partials)
         parts = [
-            _stage(begin[:, a:b], tiles[:, a:b], self.size, out[:, j], grain)
+            _stage(begin[:, a:b], tiles[:, a:b], self.size, out[:, j], self.grain)
             for j, (a, b) in enumerate(pairwise(cuts.tolist()))
         ]
         stage = _joined(parts)
@@ -346,7 +394,7 @@ class _Adder:
         return out, tiles, stage, spread
 
 
-def _stage(begin: Ints, tiles: Ints, size: Ints, out_start: Ints, grain: int) -> ReductionStage:
+def _stage(begin: Ints, tiles: Ints, size: Ints, out_start: Ints, grain: Ints) -> ReductionStage:
     """Each block in equal parts over tiles; each adds up its part of all partial results."""
     n_parts = begin.shape[1]
     before = np.cumsum(size) - size

@@ -1,7 +1,7 @@
 """What a product computes: convolution parameters, and the plain form they reduce to."""
 
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, QUARTER, Type
@@ -204,6 +204,11 @@ class FieldDim:
     dilation: int = 1  # of the input
     pad: int = 0
 
+    @property
+    def output_step(self) -> int:
+        """How far apart outputs are that use the same taps: those between meet no input there."""
+        return self.dilation // gcd(self.dilation, self.stride)
+
 
 @dataclass(frozen=True, slots=True)
 class ProductProblem:
@@ -302,6 +307,25 @@ def without_strides(dim: FieldDim) -> tuple[FieldDim, slice]:
     if dim.n_kernel > 1 or dim.dilation > 1 or dim.pad > 0 or last >= dim.n_in:
         return dim, slice(None)
     return FieldDim(dim.n_out, 1, dim.n_out), slice(-dim.pad, last + 1, dim.stride)
+
+
+def deferred_dilation(params: ConvParams) -> ConvParams | None:
+    """The convolution whose result, dilated, is that of `params`; None if there is none.
+
+    A single tap without strides meets undilated inputs alone, so all other results are zero:
+    PopLibs' transform `dilatePostConv`.
+    """
+    dims = [plain_field(params, d) for d in range(params.rank)]
+    starts_here = all(dim.pad == 0 and dim.stride == 1 and dim.n_kernel == 1 for dim in dims)
+    is_covered = all(
+        0 <= dim.n_out - _dilated(dim.n_in, step) < step
+        for dim, step in zip(dims, params.input_dilation, strict=True)
+    )
+    others = (name for name in _DEFAULTS if name not in ("input_dilation", "padding_upper"))
+    is_plain = all(value == _DEFAULTS[name] for name in others for value in getattr(params, name))
+    if max(params.input_dilation, default=1) == 1 or not (starts_here and is_covered and is_plain):
+        return None
+    return replace(params, input_dilation=(), padding_upper=())
 
 
 def flattened(problem: ProductProblem) -> ProductProblem:

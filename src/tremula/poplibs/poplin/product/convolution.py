@@ -19,6 +19,7 @@ from tremula.poplibs.poplin.product.conv_params import (
     FieldDim,
     ProductProblem,
     conv_problem,
+    deferred_dilation,
     flattened,
     input_gradient_params,
     without_strides,
@@ -140,6 +141,10 @@ def convolution(
         weights = transposed_and_flipped(weights)
     _check_shape("convolution", "acts", acts, acts_shape(params), params)
     _check_shape("convolution", "weights", weights, weights_shape(params), params)
+    deferred = deferred_dilation(params)
+    if deferred is not None:
+        result = convolution(graph, acts, weights, deferred, sequence, name, **options)
+        return _dilated(graph, result, params, sequence, name, options)
     form = _ConvForm(params, is_update=False)
     plan = _plan(graph, form, options)
     operands = form.acts(acts), form.weights(weights)
@@ -147,6 +152,24 @@ def convolution(
     fields = tuple(f.n_out for f in form.unflattened.fields)[: params.rank]
     result = form.from_acts(out, params.n_out_chans, fields)
     return _padded_output(graph, result, params, sequence, name)
+
+
+def _dilated(
+    graph: Graph, result: Tensor, params: ConvParams, sequence: Sequence, name: str,
+    options: ProductOptions,
+) -> Tensor:  # fmt: skip
+    """A result at positions that lie apart by the dilation, with zeros between.
+
+    It lies where the convolution would leave it that has all of them.
+    """
+    form = _ConvForm(params, is_update=False)
+    plan = _plan(graph, form, options)
+    stored = create_operand(graph, plan, "result", f"{name}/dilated", form.channel_order)
+    dilated = form.from_acts(stored, params.n_out_chans, params.output_field_shape)
+    zero(graph, dilated, sequence, f"{name}/zero")
+    index = (slice(None), slice(None), *(slice(0, None, n) for n in params.input_dilation))
+    sequence.add(Copy(result, dilated[index]))
+    return dilated
 
 
 def _padded_output(
@@ -319,6 +342,7 @@ CONVS: tuple[tuple[int, int, int, int, tuple, tuple, dict[str, tuple]], ...] = (
     (1, 1, 2, 3, (3, 4, 5), (2, 2, 2), {}),
     (2, 9, 1, 1, (6, 5), (3, 3), {}),
     (2, 1, 5, 7, (), (), {}),
+    (2, 1, 4, 6, (3, 4), (1, 1), {"input_dilation": (2, 3), "padding_upper": (1, 2)}),
 )
 _FLIPPED: dict[str, tuple] = {
     "flip_kernel": (True, False), "flip_input": (False, True), "padding_lower": (2, 0),

@@ -32,6 +32,7 @@ Count = np.ndarray | int
 class Work(NamedTuple):
     """What one vertex multiplies: its share of each dimension. `n_rows` output rows of a field.
 
+    Positions and rows are those that a tap meets: with dilated inputs a part of the `n_outputs`.
     `n_gathered` inputs are collected one by one first, where a plan moves or pads channels.
     """
 
@@ -42,6 +43,7 @@ class Work(NamedTuple):
     n_out: Count
     n_taps: Count
     n_gathered: Count = 0
+    n_outputs: Count = 0  # positions of the result; 0: as many as a tap meets
 
 
 def amp_units(chip: Chip, inputs: Type, partials: Type) -> tuple[int, int]:
@@ -60,7 +62,7 @@ def seen_by_method(work: Work, is_update: bool) -> Work:
     if not is_update:
         return work
     rows = work.n_in * work.n_taps
-    return work._replace(n_positions=rows, n_rows=1, n_in=work.n_positions, n_taps=1)
+    return work._replace(n_positions=rows, n_rows=1, n_in=work.n_positions, n_taps=1, n_outputs=0)
 
 
 class WorkerShare(NamedTuple):
@@ -165,7 +167,8 @@ def _several_taps(work: Work, passes: AmpPasses, inputs: Type, chip: Chip) -> In
     worker = TAPS_WORKER + passes.row_slots(first, busiest_worker(work, chip))
     one_pass = TAPS_PASS + passes.load + chip.n_workers * worker
     n_passes = work.n_taps * passes.in_groups * passes.out_groups
-    zeroed = ceil_div(work.n_positions * passes.stores, chip.n_workers)
+    n_outputs = np.maximum(work.n_outputs, work.n_positions)
+    zeroed = ceil_div(n_outputs * passes.stores, chip.n_workers)
     zeroing = passes.out_groups * chip.n_workers * (ZEROING_WORKER + zeroed)
     return TAPS_VERTEX - AMP_VERTEX + n_passes * one_pass + zeroing
 

@@ -191,11 +191,13 @@ class ProductEstimate:
 
     def _calculation(self) -> None:
         v = self.variant
-        rows = product([self.b, *self.o[:-1]])
-        positions = rows * self.o[-1]
+        fields = self.problem.fields
+        met = [ceil_div(o, f.output_step) for o, f in zip(self.o, fields, strict=True)]
+        rows = product([self.b, *met[:-1]])
+        positions, n_outputs = rows * met[-1], product([self.b, *self.o])
         form = v.channel_form
         n_in, n_taps = form.n_channels(self.i, self.k), form.n_taps(self.k)
-        work = Work(self.g, positions, rows, n_in, self.c, n_taps)
+        work = Work(self.g, positions, rows, n_in, self.c, n_taps, n_outputs=n_outputs)
         work = seen_by_method(work, self.problem.is_update)
         self.terms["partial calculation"] = work_cycles(
             v.method, work, self.chip, self.problem.type, v.partials

@@ -1,4 +1,4 @@
-"""Bytes beside the vertices of products: pointers to their operands, and worklists.
+"""Bytes of the vertices of products and beside them: pointers to operands, and worklists.
 
 A vertex of PopLibs (poplin/ConvVertices.cpp) has a compressed pointer for each group of channels of
 an operand, and tells its workers what to do in worklists: an entry is a run of output positions,
@@ -33,6 +33,23 @@ def field_data_bytes(method: str, work: Work, chip: Chip, inputs: Type, partials
     else:
         n_pointers = 3 * n_groups
     return POINTER_BYTES * n_pointers + _worklist_bytes(method, work, chip)
+
+
+# Fields of PopLibs' vertices (poplin/codelets) where operands, strides and counts fit half-words:
+# pointers to operands and worklists, strides, numbers of groups and of channels in one.
+ONE_TAP_BYTES = 24  # ConvPartial1x1Out: four compact pointers and seven half-words
+TAPS_BYTES = 52  # ConvPartialnx1: three pointers, a list, two strides, zeros, nine half-words
+OTHERS_BYTES = (
+    44  # ConvPartialHorizontalMac: three pointers, a list, strides, zeros, six half-words
+)
+
+
+def instance_bytes(method: str, work: Work) -> Ints:
+    """int64[n]: the vertices themselves, of those that do `work` by a method."""
+    n_taps = np.asarray(work.n_taps, np.int64)
+    if not METHODS[method].is_on_matrix_unit:
+        return np.full_like(n_taps, OTHERS_BYTES)
+    return np.where(n_taps == 1, ONE_TAP_BYTES, TAPS_BYTES)
 
 
 def _worklist_bytes(method: str, work: Work, chip: Chip) -> Ints:

@@ -1,5 +1,6 @@
 """The vertices of products: partial sums on one tile, and adding up partial sums of several."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from tremula.hardware import Chip
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
 from tremula.poplibs.poplin.product.methods import METHODS, Count, Work, work_cycles
-from tremula.poplibs.poplin.product.vertex_memory import field_data_bytes
+from tremula.poplibs.poplin.product.vertex_memory import field_data_bytes, instance_bytes
 
 # One item of a worklist: where rows of out, left and right start; rows; inner length; is zeroed.
 ITEM = 6
@@ -22,6 +23,10 @@ WORK_FIELDS = Work._fields
 def work_of(v: CostView) -> Work:
     """What vertices multiply, by their state."""
     return Work(*(v.state[name].astype(np.int64) for name in WORK_FIELDS))
+
+
+def _instance_bytes(method: str, v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
+    return instance_bytes(method, work_of(v))
 
 
 @family
@@ -52,6 +57,7 @@ def conv_partial(method: str, inputs: Type, partials: Type) -> type:
         n_out: int32  # type: ignore[valid-type]
         n_taps: int32  # type: ignore[valid-type]
         n_gathered: int32  # type: ignore[valid-type]
+        n_outputs: int32  # type: ignore[valid-type]
 
         def compute(self: Any, worker_id: int) -> None:
             n_cols = self.n_cols
@@ -76,6 +82,8 @@ def conv_partial(method: str, inputs: Type, partials: Type) -> type:
         def field_data_bytes(v: CostView, chip: Chip) -> np.ndarray:
             return field_data_bytes(method, work_of(v), chip, inputs, partials)
 
+        instance_bytes = staticmethod(partial(_instance_bytes, method))
+
         @staticmethod
         def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return 2 * _n_products(v) * v.state["n_cols"].astype(np.int64)
@@ -91,6 +99,16 @@ def _n_products(v: CostView) -> np.ndarray:
     return products[ends] - products[ends - v.sizes["items"] // ITEM]
 
 
+# PopLibs' ReduceAdd: scaled pointers to the result and to the pointers to partial results, and how
+# many there are of both.
+REDUCE_ADD_BYTES = 4 * 2
+ONE_PTR = "ONE_PTR"  # of each vector of partial results
+
+
+def _reduce_instance_bytes(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
+    return np.full(len(v.sizes["out"]), REDUCE_ADD_BYTES)
+
+
 @family
 def conv_reduce(partials: Type, result: Type) -> type:
     """Adds up partial results of several tiles, in order."""
@@ -99,7 +117,7 @@ def conv_reduce(partials: Type, result: Type) -> type:
     class ConvReduce(MultiVertex):
         name = f"poplin::ReduceAdd<{result},{partials}>"
         provenance = "published"
-        parts: Vector[Input[Vector[partials]]]  # type: ignore[valid-type]
+        parts: Vector[Input[Vector[partials, ONE_PTR]]]  # type: ignore[valid-type]
         out: Output[Vector[result]]  # type: ignore[valid-type]
 
         def compute(self: Any, worker_id: int) -> None:
@@ -124,6 +142,8 @@ def conv_reduce(partials: Type, result: Type) -> type:
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             return reduce_cycles(v.sizes["out"], v.n_subs["parts"], chip, partials)
+
+        instance_bytes = staticmethod(_reduce_instance_bytes)
 
         @staticmethod
         def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004

@@ -123,7 +123,10 @@ def _fields(plan: CodeletPlan) -> list[str]:
 def _field_type(direction: str, element: str, form: Form, is_multi: bool) -> str:
     if form is Form.SCALAR:
         return f"{direction}[{element}]"
-    vector = f"{direction}[Vector[{element}]]"
+    # PopLibs' element-wise vertices say how long the result is, and where operands as long begin.
+    is_operand = direction == "Input" and form is Form.VECTOR
+    layout = ', "ONE_PTR"' if is_operand else ""
+    vector = f"{direction}[Vector[{element}{layout}]]"
     return vector if is_multi else f"Vector[{vector}]"
 
 

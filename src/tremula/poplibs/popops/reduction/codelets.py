@@ -185,6 +185,15 @@ def _text(operation: str, is_multi: bool, finish: Finish, is_cast: bool) -> str:
     )  # fmt: skip
 
 
+# PopLibs' Reduce and ScaledReduce (popops/codelets): scaled pointers to results, partial results
+# and the factor, a pointer to five half-words that say how partial results lie, and these.
+INSTANCE_BYTES = 3 * 2 + 4 + 5 * 2
+
+
+def _instance_bytes(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
+    return np.full(len(v.sizes["out"]), INSTANCE_BYTES)
+
+
 @family
 def reduce_vertex(operation: str, T: Type, Out: Type, is_multi: bool, finish: Finish) -> type:  # noqa: N803
     """A worker with its own outputs or, `is_multi`, all that share a vector of outputs."""
@@ -214,6 +223,7 @@ def reduce_vertex(operation: str, T: Type, Out: Type, is_multi: bool, finish: Fi
     # PopLibs' STRIDED_REDUCE (popops/reduction/ReductionVertexDefs.hpp) has one pointer to partials
     # at equal distances, other vertices a list of them in the layout DELTAN.
     cls.strided_lists = ("parts",)
+    cls.instance_bytes = staticmethod(_instance_bytes)
     # PopLibs' estimates, except that GC2's element cost was chosen from measured reductions.
     cls.provenance = "fitted"
     cls.cycles, cls.flops = staticmethod(cycles), staticmethod(flops)
