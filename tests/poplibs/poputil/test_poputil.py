@@ -168,6 +168,21 @@ def test_broadcast_operand(graph):
     assert graph.get_tile_mapping(linear).tile.tolist() == [0]
 
 
+def test_broadcast_operand_of_innermost_dimension(graph):
+    """Uses are found alike where the dimension lies innermost, by intervals of any length."""
+    full = graph.add_variable(tr.FLOAT, [5, 6])
+    for tile, (low, high) in enumerate([(0, 4), (4, 9), (9, 10), (10, 24), (24, 30)]):
+        graph.set_tile_mapping(full.flatten()[low:high], tile)
+    bias = poputil.create_broadcast_operand(graph, full, tr.FLOAT, 1)
+    tiles_of = [{3, 4}] * 6
+    for tile, (low, high) in enumerate([(0, 4), (4, 9), (9, 10)]):
+        for place in range(low, high):
+            tiles_of[place % 6] = tiles_of[place % 6] | {tile}
+    mapping = graph.get_tile_mapping(bias)
+    for begin, end, tile in zip(mapping.begin, mapping.end, mapping.tile, strict=True):
+        assert all(tile in tiles_of[channel] for channel in range(begin, end))
+
+
 def test_dim_is_split(graph):
     """A dimension is split if a line along it lies on two tiles."""
     tensor = graph.add_variable(tr.FLOAT, [2, 3])

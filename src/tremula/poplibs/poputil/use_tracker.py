@@ -10,6 +10,8 @@ from tremula.poplar.tensors.runs import expand
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplibs.poputil.intervals import split_columns
+from tremula.poplibs.poputil.layout import is_contiguous_along
+from tremula.poplibs.poputil.replay import replayed
 from tremula.poplibs.poputil.tile_mapping import choose_mapping_offset, map_tensor_linearly
 
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -146,6 +148,7 @@ def _without_halos(user: np.ndarray, n_users: np.ndarray) -> Columns:
     return np.repeat(np.arange(len(chosen)), counts), np.concatenate(chosen), counts
 
 
+@replayed
 def create_broadcast_operand(
     graph: Graph,
     full: Tensor,
@@ -158,18 +161,34 @@ def create_broadcast_operand(
     """A vector with an element per index of a dimension, mapped where that index is used."""
     n = full.dim(dim)
     out = graph.add_variable(type, [n], name or "broadcastOperand")
-    rolled = full.dim_roll(dim, 0)
-    mapping = graph.get_tile_mapping(rolled, require_complete=False)
-    if not len(mapping.begin):
+    uses = _uses_of_dim(graph, full, dim)
+    if not len(uses[0]):
         map_tensor_linearly(graph, out)
         return out
-    n_each = rolled.n_elems // n
     grain = graph.target.vector_width(type)
-    begin, end, tile = tiles_by_use(
-        mapping.begin // n_each, -(-mapping.end // n_each), mapping.tile, grain, grain
-    )
+    begin, end, tile = tiles_by_use(*uses, grain, grain)
     if has_dither:
         offset = choose_mapping_offset(graph.target.n_tiles, full.shape)
         tile = (tile + offset) % graph.target.n_tiles
     graph.set_tile_mapping(out, TileMapping(begin, end, tile, graph.target.n_tiles))
     return out
+
+
+def _uses_of_dim(graph: Graph, full: Tensor, dim: int) -> Columns:
+    """Which tiles hold elements at which indices of a dimension: (begin, end, tile)."""
+    n, n_each = full.dim(dim), full.n_elems // max(1, full.dim(dim))
+    is_innermost = is_contiguous_along(full, dim)
+    ordered = full.dim_roll(dim, full.rank - 1 if is_innermost else 0)
+    mapping = graph.get_tile_mapping(ordered, require_complete=False)
+    if not is_innermost:
+        return mapping.begin // n_each, -(-mapping.end // n_each), mapping.tile
+    size, low = mapping.end - mapping.begin, mapping.begin % n
+    low = np.where(size < n, low, 0)
+    high = np.where(size < n, low + size, n)
+    wraps = high > n
+    columns = (
+        np.concatenate((low, np.zeros(int(wraps.sum()), np.int64))),
+        np.concatenate((np.minimum(high, n), high[wraps] - n)),
+        np.concatenate((mapping.tile, mapping.tile[wraps])),
+    )
+    return tuple(np.unique(np.stack(columns), axis=1))  # pyright: ignore[reportReturnType]

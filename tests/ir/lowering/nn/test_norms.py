@@ -6,7 +6,14 @@ import torch.nn.functional as F
 
 from tests.ir.like_aten import assert_like_aten
 from tests.sampling import in_turn
-from tremula.ir.run.tile_run import run_on_tiles
+from tremula.base.types import HALF
+from tremula.ir.lowering.nn.norms import Norm
+from tremula.ir.lowering.options import LoweringOptions
+from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.run.tile_run import capture_function, run_on_tiles
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Sequence
+from tremula.poplar.target import IPUModel
 
 
 def operands(dtype):
@@ -79,3 +86,18 @@ def test_model_in_evaluation():
 
     (got,) = run_on_tiles(function, x, net.running_mean, net.running_var)
     torch.testing.assert_close(got, expected.detach())
+
+
+def test_statistics_of_popnn_lie_in_whole_vectors():
+    """A tile fetches the means of its channels in few pieces: four halves of them are together."""
+    graph = Graph(IPUModel("bow", tiles_per_ipu=64).create_device())
+    x = graph.add_variable(HALF, [32, 30, 64], "x", mapping="linear").dim_shuffle([0, 2, 1])
+    step = capture_function(
+        lambda x: F.batch_norm(x, None, None, None, None, True), [torch.ones(2, 4, 3)]
+    )
+    node = next(n for n in step.graph.nodes if "batch_norm" in n.name)
+    norm = Norm(Tiles(graph, Sequence(), node, LoweringOptions()), x, (1,), (1,), is_popnn=True)
+    for statistic in norm.plain_statistics():
+        mapping = graph.get_tile_mapping(statistic)
+        assert ((mapping.end - mapping.begin) % 4 == 0).all()
+        assert len(mapping.tile) > 1

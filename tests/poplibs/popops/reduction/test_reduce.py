@@ -5,6 +5,7 @@ import pytest
 
 import tremula as tr
 from tests.poplibs.run_op import run_op
+from tremula.compiler.compile import compile_graph
 from tremula.poplibs import popops
 from tremula.poplibs.popops.reduction.plan import in_pieces, needs_another_stage
 from tremula.poplibs.popops.reduction.segments import (
@@ -146,6 +147,22 @@ def test_reduce_many_shares_compute_sets():
         popops.reduce_many(graph, [popops.Reduction(x, [0]) for x in tensors], sequence)
         n_steps.append(len(sequence.steps))
     assert n_steps[0] == n_steps[1]
+
+
+def test_partials_that_stages_share_are_temporary():
+    """Partial results that two compute sets write are not kept from one run to the next."""
+    graph, sequence = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=8).create_device()), tr.Sequence()
+    x = graph.add_variable(tr.HALF, [4000, 20], "x")
+    for tile in range(8):
+        rows = x[500 * tile : 500 * (tile + 1)]
+        graph.set_tile_mapping(rows if tile % 2 else rows.flatten()[3:], tile)
+    for tile in range(0, 8, 2):
+        graph.set_tile_mapping(x[500 * tile].flatten()[:3], tile + 1)
+    popops.reduce(graph, x, [0], "ADD", sequence, "sum")
+    live = compile_graph(graph, [sequence]).analysis.liveness
+    names = [name for name, kept in zip(graph.state.variables.names, live.always_live, strict=True)
+             if kept]  # fmt: skip
+    assert [name for name in names if "partials" in name] == []
 
 
 def test_segments_cover_everything_once():

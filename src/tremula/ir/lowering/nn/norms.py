@@ -30,6 +30,7 @@ from tremula.poplibs.popops.elementwise.expr import (
     rsqrt,
     square,
 )
+from tremula.poplibs.poputil import create_broadcast_operand
 
 Kept = tuple[int, ...]
 
@@ -79,12 +80,28 @@ class Norm:
         (variance,) = self.reduce(Reduction(centred, self.reduced, "SQUARE_ADD", 1 / self.n))
         return centred, mean, variance
 
+    def means(self, *operands: tuple[Tensor, str]) -> list[Tensor]:
+        """Of values shaped as the activations, by operations: floats.
+
+        Those of popnn lie where the activations are, as operands that are repeated do
+        (poplin/Norms.cpp, normReduce).
+        """
+        outs: list[Tensor | None] = [None] * len(operands)
+        if self.is_popnn and len(self.statistic_dims) == 1:
+            graph, name = self.tiles.graph, self.tiles.name
+            (dim,) = self.statistic_dims
+            like = create_broadcast_operand(graph, self.x, self.x.type, dim, name, has_dither=True)
+            outs = [graph.clone(like, name, type=FLOAT) for _ in operands]
+        return self.reduce(
+            *(
+                Reduction(values, self.reduced, operation, 1 / self.n, out_type=FLOAT, out=out)
+                for (values, operation), out in zip(operands, outs, strict=True)
+            )
+        )
+
     def plain_statistics(self) -> tuple[Tensor, Tensor]:
         """Mean and variance, floats, from sums of values and of squares."""
-        mean, power = self.reduce(
-            Reduction(self.x, self.reduced, "ADD", 1 / self.n, out_type=FLOAT),
-            Reduction(self.x, self.reduced, "SQUARE_ADD", 1 / self.n, out_type=FLOAT),
-        )
+        mean, power = self.means((self.x, "ADD"), (self.x, "SQUARE_ADD"))
         return mean, self.map(maximum(_2 - square(_1), 0.0), mean, power)
 
     def inverse(self, variance: Tensor, epsilon: float) -> Tensor:
@@ -146,10 +163,7 @@ class Norm:
             gradient = self.map(product, gradient, self.per_channel(gamma))
         g = self._as(whitened, _1, gradient.type)
         products = self.map(g * _2, gradient, whitened)
-        mean, share = self.reduce(
-            Reduction(gradient, self.reduced, "ADD", 1 / self.n, out_type=FLOAT),
-            Reduction(products, self.reduced, "ADD", 1 / self.n, out_type=FLOAT),
-        )
+        mean, share = self.means((gradient, "ADD"), (products, "ADD"))
         return self._through_statistics(gradient, whitened, mean, share, inverse)
 
     def scaled_gradient(self, gradient: Tensor, inverse: Tensor, gamma: Tensor | None) -> Tensor:

@@ -9,7 +9,7 @@ from tremula.base.errors import suggest
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, Type, as_type
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Sequence
+from tremula.poplar.programs import Copy, Sequence, WriteUndef
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplar.vertices.compute_set import ComputeSet
@@ -121,7 +121,10 @@ def reduce_many(
 ) -> list[Tensor]:
     """Several reductions in shared compute sets."""
     sets = StageSets(graph, name or "reduce")
-    done = [_ReductionBuilder(graph, sets, sequence, one).build() for one in reductions]
+    builders = [_ReductionBuilder(graph, sets, sequence, one) for one in reductions]
+    done = [builder.build() for builder in builders]
+    for partials in (tensor for builder in builders for tensor in builder.written_in_turn):
+        sequence.add(WriteUndef(partials))
     sets.add_to(sequence)
     return done
 
@@ -149,6 +152,7 @@ class _ReductionBuilder:
         self.scale = 1.0 if one.scale is None else one.scale
         self.kept_dims = [d for d in range(one.tensor.rank) if d not in self.dims]
         self.shape = tuple(one.tensor.shape[d] for d in self.kept_dims)
+        self.written_in_turn: list[Tensor] = []  # partials that several compute sets write
         _check_out(one, self.shape, self.out_type)
 
     def build(self) -> Tensor:
@@ -227,14 +231,21 @@ class _ReductionBuilder:
         acc = accumulator_type(self.operation, source.type)
         partials = mapped_by(self.graph, acc, away.width, away.tile, self._name("partials"))
         at = np.cumsum(away.width) - away.width
-        next_set = max(
-            next_set,
-            add_stage(
-                self.sets, 0, self.operation, source, away, is_inner, StageTarget(partials, at)
-            ),
-        )
+        after = self._add_partials(0, self.operation, source, away, is_inner, partials, at)
+        next_set = max(next_set, after)
         segments = ReductionSegments(away.tile, at, away.width, away.out, away.width)
         self._meet(out, partials, segments, next_set)
+
+    def _add_partials(
+        self, index: int, operation: str, source: Tensor, groups: Groups, is_inner: bool,
+        partials: Tensor, at: Ints,
+    ) -> int:  # fmt: skip
+        """Add a stage that writes partial results; returns the next free compute set."""
+        target = StageTarget(partials, at)
+        after = add_stage(self.sets, index, operation, source, groups, is_inner, target)
+        if after > index + 1:
+            self.written_in_turn.append(partials)
+        return after
 
     def _are_partials(self, source: Tensor, groups: Groups) -> bool:
         """Whether no tile has two values of an output: then PopLibs gathers them as they are."""
@@ -270,9 +281,7 @@ class _ReductionBuilder:
                 self.graph, partials.type, groups.width, groups.tile, self._name("partials")
             )
             at = np.cumsum(groups.width) - groups.width
-            next_set = add_stage(
-                self.sets, next_set, operation, source, groups, False, StageTarget(partials, at)
-            )
+            next_set = self._add_partials(next_set, operation, source, groups, False, partials, at)
             segments = ReductionSegments(groups.tile, at, groups.width, groups.out, groups.width)
         moved = self._last_stage(out, partials, segments)
         source, groups = side_by_side(partials, grouped(moved, self.n_outs, False))
