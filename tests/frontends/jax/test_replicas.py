@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 import tremula
@@ -16,7 +16,7 @@ from tremula.frontends.jax.program import ReplicatedProgram
 
 HOST, TILES = {}, {"tiles": "run", "chip": "gc2"}
 X = np.arange(24, dtype=np.float32).reshape(2, 4, 3) / 7
-MESH = AbstractMesh((2, 2), ("i", "j"))
+MESH = AbstractMesh((2, 2), ("i", "j"), axis_types=(AxisType.Auto, AxisType.Auto))
 
 
 def assert_same(result, expected):
@@ -95,7 +95,10 @@ def test_shard_map_over_a_mesh(choices, check):
 def test_a_mapped_function_in_another():
     """Where a function does more than map, it is one program on one chip."""
     inner = jax.shard_map(
-        lambda x: lax.psum(x, "i"), mesh=AbstractMesh((2,), ("i",)), in_specs=P("i"), out_specs=P()
+        lambda x: lax.psum(x, "i"),
+        mesh=AbstractMesh((2,), ("i",), axis_types=(AxisType.Auto,)),
+        in_specs=P("i"),
+        out_specs=P(),
     )
     function = tremula.jax.jit(lambda x: inner(x * 2) + 1)
     np.testing.assert_allclose(function(X[0]), 2 * (X[0, :2] + X[0, 2:]) + 1, rtol=1e-6)

@@ -174,6 +174,12 @@ def square(eqn: Equation, x: Tensor) -> Tensor:
     return in_range(x * x, eqn.dtype)
 
 
+@rule("one_minus_square")
+def one_minus_square(eqn: Equation, x: Tensor) -> Tensor:
+    """As JAX computes it: no digits are lost where the square is near one."""
+    return in_range((1 + x) * (1 - x), eqn.dtype)
+
+
 @rule("integer_pow")
 def integer_pow(eqn: Equation, x: Tensor) -> Tensor:
     """By repeated squares, as JAX does it: the same roundings."""

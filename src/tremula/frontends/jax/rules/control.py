@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import torch
 from jax.extend.core import ClosedJaxpr
 from torch import Tensor
@@ -22,7 +23,7 @@ MAX_UNROLLED = 24
 
 @rule("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "run_state",
       "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "core_closed_call",
-      "custom_lin")  # fmt: skip
+      "custom_lin", "eval_jaxpr")  # fmt: skip
 def call(eqn: Equation, *operands: Value) -> list[Value]:
     """The function as it is: its derivatives, if it has its own, were taken by JAX before."""
     names = ("jaxpr", "call_jaxpr", "fun_jaxpr")
@@ -30,6 +31,18 @@ def call(eqn: Equation, *operands: Value) -> list[Value]:
     if isinstance(function, ClosedJaxpr):
         return evaluate(function, operands)
     return evaluate_open(function, [], operands)
+
+
+@rule("call_hi_primitive")
+def call_hi_primitive(eqn: Equation, *operands: Value) -> list[Value]:
+    """What a primitive of others, such as a root with its own derivative, expands to."""
+    primitive = eqn.params["_prim"]
+
+    def expanded(*args: jax.Array) -> list[jax.Array]:
+        result = primitive.expand(*jax.tree_util.tree_unflatten(primitive.in_tree, args))
+        return jax.tree_util.tree_leaves(result)
+
+    return evaluate(jax.make_jaxpr(expanded)(*eqn.in_avals), operands)
 
 
 @rule("custom_linear_solve", "linear_solve")
