@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from tremula.base.errors import InvalidOption, suggest
-from tremula.base.processes import keep_freed_memory
+from tremula.base.processes import keep_freed_memory, small_pages
 from tremula.base.storage.atomic_file import write_text
 from tremula.commands.arguments import output_file, whole
 from tremula.commands.progress import progress
@@ -96,7 +96,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     _check(args)
     keep_freed_memory()
-    return _run_memory(args) if args.memory else _run_rows(args)
+    with small_pages():
+        return _run_memory(args) if args.memory else _run_rows(args)
 
 
 def _run_rows(args: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from tremula.base.processes import available_bytes, keep_freed_memory
+from tremula.base.processes import available_bytes, keep_freed_memory, small_pages
 from tremula.validate.outcome import Outcome, predict
 from tremula.validate.rows import MeasuredRow
 from tremula.validate.workloads.table import find_workload
@@ -104,9 +104,10 @@ def _new_worker() -> _PredictionWorker:
 def _serve(pipe: Connection) -> None:
     """Predict row after row until the other end is closed."""
     keep_freed_memory()
-    while True:
-        try:
-            row = pipe.recv()
-        except (EOFError, KeyboardInterrupt):
-            return
-        pipe.send(predict(find_workload(row), row))
+    with small_pages():
+        while True:
+            try:
+                row = pipe.recv()
+            except (EOFError, KeyboardInterrupt):
+                return
+            pipe.send(predict(find_workload(row), row))
