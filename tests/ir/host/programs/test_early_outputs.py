@@ -35,7 +35,7 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, name, Nothing)
     monkeypatch.setattr(torch.cuda, "current_stream", Nothing)
     monkeypatch.setattr(torch.cuda, "stream", lambda _stream: nullcontext())
-    for name in ("capturing", "private_workspaces"):
+    for name in ("capturing", "private_workspaces", "fastest_convolutions"):
         monkeypatch.setattr(cuda_graph, name, lambda *_args: nullcontext())
     monkeypatch.setattr(cuda_graph, "InputPrefetcher", Nothing)
     monkeypatch.setattr(cuda_graph, "fits_on_streams", lambda _step, _device: False)
