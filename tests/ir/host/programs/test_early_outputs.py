@@ -72,10 +72,10 @@ def called(
     )
     weights = [p.detach().clone() for p in model.parameters()]
     state = DeviceState(weights, [[]], [], [torch.tensor(0.1)], [0.1])
-    given: dict[int, float] = {}
+    read: dict[int, float] = {}
     inputs = [[torch.full((2, 4), float(number + 1))] for number in range(N)]
-    program.run(state, inputs, lambda number, outputs: given.update({number: float(outputs[0])}))
-    return given, program
+    program.run(state, inputs, lambda number, outputs: read.update({number: float(outputs[0])}))
+    return read, program
 
 
 @pytest.mark.usefixtures("without_gpu")

@@ -216,8 +216,8 @@ def test_weights_lie_in_whole_groups():
     )  # fmt: skip
     weights = poplin.create_weights(graph, params, partials_type=tr.HALF)
     mapping = graph.get_tile_mapping(weights)
-    n_held = np.bincount(mapping.tile, weights=mapping.end - mapping.begin)
-    assert set(n_held[n_held > 0].tolist()) == {256}
+    n_of_tile = np.bincount(mapping.tile, weights=mapping.end - mapping.begin)
+    assert set(n_of_tile[n_of_tile > 0].tolist()) == {256}
 
 
 def test_a_position_of_inputs_lies_on_one_tile():
@@ -247,8 +247,8 @@ def test_blocks_of_the_same_users_lie_side_by_side():
     """Serial parts of weights do not all begin with their first user."""
     users = np.array([[0, 2, 4], [1, 3, 5], [0, 2, 4], [1, 3, 5]])
     spread = spread_together(np.arange(4) * 8, np.full(4, 8), users, 4, 0)
-    held = np.bincount(spread.tile, weights=spread.end - spread.begin)
-    assert held.tolist() == [8, 8, 8, 8]
+    n_of_tile = np.bincount(spread.tile, weights=spread.end - spread.begin)
+    assert n_of_tile.tolist() == [8, 8, 8, 8]
     assert sorted(zip(spread.begin.tolist(), spread.end.tolist(), strict=True)) == [
         (0, 8), (8, 16), (16, 24), (24, 32)
     ]  # fmt: skip

@@ -172,8 +172,8 @@ class ProductEstimate:
         exchanged = n_bytes / self.chip.exchange_bytes_per_cycle
         copied = n_bytes / p.type.n_bytes * TRANSFORM_CYCLES
         self.terms["rearrange inputs"] = np.ceil(exchanged + copied).astype(np.int64)
-        n_held = self.g * self.b * form.n_inputs(self.i, self.k, self.o, self.f)
-        self.left_bytes = n_held * p.type.n_bytes
+        n_inputs = self.g * self.b * form.n_inputs(self.i, self.k, self.o, self.f)
+        self.left_bytes = n_inputs * p.type.n_bytes
 
     def _n_transformed(self, form: ChannelForm) -> int:
         """Elements of all inputs and weights as the method sees them."""

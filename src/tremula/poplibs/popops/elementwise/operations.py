@@ -415,7 +415,8 @@ _TERNARY = (
         flops=0, has_condition=True, provenance=PUBLISHED,
     ),
     ElementOp(
-        name="clamp", about="The first, held between the second and the third.", n_operands=3,
+        name="clamp", n_operands=3,
+        about="The first, clamped to the range from the second to the third.",
         tile="smaller(larger({0}, {1}), {2})", numpy=lambda a, low, high: np.minimum(
             np.maximum(a, low), high), types=NUMBERS, cost=costs(2, 2, 2, 4, 7), flops=2,
         helpers=(smaller, larger), provenance=PUBLISHED,
