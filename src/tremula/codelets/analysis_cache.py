@@ -16,7 +16,12 @@ from tremula.base.storage.atomic_file import atomic_file
 from tremula.base.storage.cache_dir import cache_dir
 from tremula.base.types import HALF, QUARTER, Type
 from tremula.codelets.cost.counting import CostModel
-from tremula.codelets.kernel.kernel_source import CodeletKernelText, Variant, draws_random
+from tremula.codelets.kernel.kernel_source import (
+    CodeletKernelText,
+    Variant,
+    draws_random,
+    host_kernel_text,
+)
 from tremula.codelets.python.function_source import FunctionSource
 from tremula.codelets.python.nodes import walk
 from tremula.codelets.python.subset import check_compute, helpers_of
@@ -37,23 +42,28 @@ class CodeletAnalysis:
 
 
 def analysis_of(
-    name: str, compute: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase
-) -> CodeletAnalysis:
+    name: str, compute: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase,
+    host_compute: FunctionSource | None = None,
+) -> CodeletAnalysis:  # fmt: skip
     """Check and analyse a codelet, unless the cache has it."""
-    path = _path_of(name, compute, fields, base)
+    path = _path_of(name, compute, fields, base, host_compute)
     result = _read(path)
     if result is None:
-        result = _analyse(name, compute, fields, base)
+        result = _analyse(name, compute, fields, base, host_compute)
         _keep(path, result)
     return result
 
 
 def _analyse(
-    name: str, compute: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase
-) -> CodeletAnalysis:
+    name: str, compute: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase,
+    host_compute: FunctionSource | None,
+) -> CodeletAnalysis:  # fmt: skip
     check_compute(compute, fields, base)
+    # All that says what a tile runs is read from `compute`; only a kernel is made of the other.
     model = CostModel(compute, fields, base)
     n_instructions, routines = model.code()
+    if host_compute is not None:
+        _check_host_compute(host_compute, compute, fields)
     return CodeletAnalysis(
         returns_bool=_returns_value(compute),
         n_instructions=n_instructions,
@@ -61,10 +71,29 @@ def _analyse(
         draws_random=draws_random(compute),
         rounds_to_half=_rounds_to_half(compute, fields),
         # Refuse what cannot be written as a kernel now, not when it compiles.
-        kernel_text=CodeletKernelText(
-            name, compute, fields, base, Variant.RUN, False, model
+        kernel_text=(
+            CodeletKernelText(name, compute, fields, base, Variant.RUN, False, model)
+            if host_compute is None
+            else host_kernel_text(name, host_compute, fields)
         ).text(),
     )
+
+
+def _check_host_compute(
+    host_compute: FunctionSource, compute: FunctionSource, fields: tuple[FieldSpec, ...]
+) -> None:
+    """Refuse a `compute_on_host` that cannot have the results of `compute`."""
+    check_compute(host_compute, fields, VertexBase.VERTEX)
+    if draws_random(host_compute) or draws_random(compute):
+        raise host_compute.error(
+            "a codelet that draws random numbers has no compute_on_host",
+            None, "leave it out: which worker draws which number is what compute says",
+        )  # fmt: skip
+    if _returns_value(host_compute) != _returns_value(compute):
+        raise host_compute.error(
+            "compute and compute_on_host return a value, or neither does", None,
+            "return the same from both",
+        )  # fmt: skip
 
 
 def _returns_value(compute: FunctionSource) -> bool:
@@ -84,9 +113,11 @@ def _rounds_to_half(compute: FunctionSource, fields: tuple[FieldSpec, ...]) -> b
 
 
 def _path_of(
-    name: str, compute: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase
-) -> Path:
+    name: str, compute: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase,
+    host_compute: FunctionSource | None,
+) -> Path:  # fmt: skip
     form = [name, base.value, fields_as_list(fields), function_as_dict(compute)]
+    form += [] if host_compute is None else [function_as_dict(host_compute)]
     # Anything that analyses codelets or writes kernels may change what is found.
     text = code_fingerprint("codelets", "base") + json.dumps(form, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:32]

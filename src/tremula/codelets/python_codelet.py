@@ -21,7 +21,7 @@ from tremula.codelets.analysis_cache import analysis_of
 from tremula.codelets.cost.counting import CostModel
 from tremula.codelets.cost.taint import TaintTable
 from tremula.codelets.flops import vector_flops_per_cycle
-from tremula.codelets.kernel.kernel_source import CodeletKernelText, Variant
+from tremula.codelets.kernel.kernel_source import CodeletKernelText, Variant, host_kernel_text
 from tremula.codelets.python.function_source import FunctionSource, for_workers, read_function
 from tremula.codelets.spec import (
     N_WORKERS,
@@ -45,8 +45,9 @@ class PythonCodelet:
     """Implements the `Codelet` protocol for a Vertex class, or for one read from a file."""
 
     spec: CodeletSpec
-    compute: FunctionSource
+    compute: FunctionSource  # what a tile runs
     provenance: Provenance = Provenance.DERIVED
+    host_compute: FunctionSource | None = None  # what a host runs in its place, for speed
     cost_method: CostMethod | None = None
     flops_method: CostMethod | None = None
     bytes_method: CostMethod | None = None
@@ -91,19 +92,30 @@ class PythonCodelet:
 
     def _text(self, key: KernelKey) -> str:
         if key not in self._texts:
-            variant, has_modes, n_workers = key
-            spec, compute = self.spec, for_workers(self.compute, n_workers)
-            parts = (spec.name, compute, spec.fields, spec.base, variant, has_modes)
-            self._texts[key] = CodeletKernelText(*parts).text()
+            self._texts[key] = self._new_text(*key).text()
         return self._texts[key]
+
+    def _new_text(self, variant: Variant, has_modes: bool, n_workers: int) -> CodeletKernelText:
+        spec, host_compute = self.spec, self._host_compute(variant, has_modes)
+        if host_compute is not None:
+            return host_kernel_text(spec.name, host_compute, spec.fields)
+        compute = for_workers(self.compute, n_workers)
+        return CodeletKernelText(spec.name, compute, spec.fields, spec.base, variant, has_modes)
+
+    def _host_compute(self, variant: Variant, has_modes: bool) -> FunctionSource | None:
+        """`compute_on_host`, if a kernel is made of it.
+
+        Not with rounding modes: which worker rounds what decides the random bits it rounds with.
+        """
+        return self.host_compute if variant is Variant.RUN and not has_modes else None
 
     def _address(self, key: KernelKey) -> int:
         if key not in self._addresses:
             # Not at the top: importing Numba takes a second.
             from tremula.codelets.kernel.build import compile_kernel
 
-            text = self._text(key)
-            self._addresses[key] = compile_kernel(self.spec.name, text, self.compute)
+            text, function = self._text(key), self._host_compute(*key[:2]) or self.compute
+            self._addresses[key] = compile_kernel(self.spec.name, text, function)
         return self._addresses[key]
 
     def cycles(self, cost_input: CostInput) -> np.ndarray:
@@ -179,7 +191,9 @@ class PythonCodelet:
 
     def to_dict(self) -> dict[str, object]:
         has_cost = self.cost_method is not None or self.has_stored_cost
-        return codelet_as_dict(self.spec, self.compute, self.provenance, has_cost)
+        return codelet_as_dict(
+            self.spec, self.compute, self.provenance, has_cost, self.host_compute
+        )
 
     def content_hash(self) -> str:
         """Changes with anything that changes what the codelet computes or costs."""
@@ -218,10 +232,11 @@ def call_kernel(
 
 
 def make_codelet(
-    name: str, compute: FunctionSource, fields: tuple, base: VertexBase, **more: object
-) -> PythonCodelet:
+    name: str, compute: FunctionSource, fields: tuple, base: VertexBase,
+    host_compute: FunctionSource | None, **more: object,
+) -> PythonCodelet:  # fmt: skip
     """A checked codelet from its parts."""
-    result = analysis_of(name, compute, fields, base)
+    result = analysis_of(name, compute, fields, base, host_compute)
     spec = CodeletSpec(
         name=name, fields=fields, base=base, returns_bool=result.returns_bool, language="python",
         n_instructions=result.n_instructions, routines=tuple(result.routines.items()),
@@ -229,7 +244,10 @@ def make_codelet(
         rounds_to_half=result.rounds_to_half,
     )  # fmt: skip
     texts = {(Variant.RUN, False, N_WORKERS): result.kernel_text}
-    return PythonCodelet(spec, compute, _texts=texts, **more)  # pyright: ignore[reportArgumentType]
+    return PythonCodelet(
+        spec, compute, host_compute=host_compute, _texts=texts,
+        **more,  # pyright: ignore[reportArgumentType]
+    )  # fmt: skip
 
 
 def codelet_from_class(cls: type) -> PythonCodelet:
@@ -251,13 +269,24 @@ def codelet_from_class(cls: type) -> PythonCodelet:
     fields = fields_of(cls, source)  # pyright: ignore[reportArgumentType]
     compute = read_function(function, f"{cls.__name__}.compute")
     return make_codelet(
-        name, compute, fields, base_of(cls), provenance=_provenance(cls, compute),
+        name, compute, fields, base_of(cls), _host_compute_of(cls),
+        provenance=_provenance(cls, compute),
         cost_method=getattr(cls, "cycles", None), flops_method=getattr(cls, "flops", None),
         bytes_method=getattr(cls, "field_data_bytes", None),
         instance_method=getattr(cls, "instance_bytes", None),
         strided_lists=getattr(cls, "strided_lists", ()),
         matrix_types=getattr(cls, "matrix_types", None), vertex_class=cls,
     )  # fmt: skip
+
+
+def _host_compute_of(cls: type) -> FunctionSource | None:
+    """The `compute_on_host` that belongs to a class's `compute`; a subclass may replace both."""
+    for base in cls.__mro__:
+        if "compute_on_host" in vars(base):
+            return read_function(vars(base)["compute_on_host"], f"{cls.__name__}.compute_on_host")
+        if "compute" in vars(base):
+            return None
+    return None
 
 
 def _provenance(cls: type, compute: FunctionSource) -> Provenance:
@@ -288,7 +317,7 @@ def python_codelet_from_dict(stored: Mapping[str, object]) -> PythonCodelet:
     parts = read_codelet(stored)
     try:
         return make_codelet(
-            parts.name, parts.compute, parts.fields, parts.base,
+            parts.name, parts.compute, parts.fields, parts.base, parts.host_compute,
             provenance=parts.provenance, has_stored_cost=parts.has_cost,
         )  # fmt: skip
     except PoplarError as error:

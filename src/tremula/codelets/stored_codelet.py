@@ -44,8 +44,10 @@ _FUNCTIONS = {
 
 
 def codelet_as_dict(
-    spec: CodeletSpec, compute: FunctionSource, provenance: Provenance, has_cost: bool
-) -> dict[str, object]:
+    spec: CodeletSpec, compute: FunctionSource, provenance: Provenance, has_cost: bool,
+    host_compute: FunctionSource | None = None,
+) -> dict[str, object]:  # fmt: skip
+    on_host = {} if host_compute is None else {"compute_on_host": function_as_dict(host_compute)}
     return {
         "language": "python",
         "name": spec.name,
@@ -54,6 +56,7 @@ def codelet_as_dict(
         "has_cost_method": has_cost,
         "fields": fields_as_list(spec.fields),
         "compute": function_as_dict(compute),
+        **on_host,
         "source": _source_as_list(compute.source),
     }
 
@@ -115,6 +118,7 @@ class StoredCodelet(NamedTuple):
     base: VertexBase
     provenance: Provenance
     has_cost: bool  # it had a `cycles` method
+    host_compute: FunctionSource | None
 
 
 def _provenance_of(stored: Mapping[str, object]) -> object:
@@ -132,9 +136,16 @@ def read_codelet(stored: Mapping[str, object]) -> StoredCodelet:
             VertexBase(stored["base"]),
             Provenance(_provenance_of(stored)),
             stored["has_cost_method"] is True,
+            _read_host_compute(stored),
         )
     except DAMAGES as error:
         raise refused(f"{type(error).__name__}: {error}") from None
+
+
+def _read_host_compute(stored: Mapping[str, object]) -> FunctionSource | None:
+    if "compute_on_host" not in stored:
+        return None
+    return _read_function(_dict(stored, "compute_on_host"), _read_source(stored), 0)
 
 
 def refused(reason: str) -> GraphObjectLoadError:

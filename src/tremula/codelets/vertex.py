@@ -13,6 +13,9 @@ The forms of a field are `Input[T]`, `Input[Vector[T]]`, `Input[Vector[T, "ONE_P
 least alignment in bytes, and True for interleaved memory), `Vector[Input[Vector[T]]]`,
 `Input[VectorList[T]]`, `Vector[Input[T]]`, and for state plain `T` and `Vector[T]`; Output and
 InOut go where Input does. A class attribute `name` overrides the codelet's name.
+
+`compute` says what a tile runs, and what its code takes there. A method `compute_on_host(self)`
+with the same results, which runs once for all workers, replaces it in kernels that a host runs.
 """
 
 import inspect

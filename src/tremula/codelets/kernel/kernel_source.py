@@ -17,6 +17,7 @@ A MultiVertex that computes `self.y[i] = self.x[i] * self.factor` becomes, with 
                     y[i] = mul(x[i], load(factor, v))                          # lowered expressions
 
 A codelet that returns from the middle has its statements in a function `row` that the loop calls.
+The RUN kernel without rounding modes is made of the codelet's `compute_on_host` where it has one.
 COUNTED and COST differ in the statements (cost/counting.py) and in a counter that they fill.
 Generated names start with `_k_`, which codelets may not use.
 """
@@ -257,6 +258,13 @@ class CodeletKernelText:
             f"    _k_most = max(_k_most, {load}(_k_count, 0))",
             f"{store}(_k_count, 0, {self.compute.n_workers} * _k_most + {slots.LAUNCH_CYCLES})",
         ]
+
+
+def host_kernel_text(
+    name: str, host_compute: FunctionSource, fields: tuple[FieldSpec, ...]
+) -> CodeletKernelText:
+    """The RUN kernel of a codelet with a `compute_on_host`: once per row, for all workers."""
+    return CodeletKernelText(name, host_compute, fields, VertexBase.VERTEX, Variant.RUN)
 
 
 def can_stand_in_loop(body: list[ast.stmt]) -> bool:

@@ -22,7 +22,10 @@ _USED_BY_KERNELS = frozenset("np len range min max native".split())
 def check_compute(
     function: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase
 ) -> None:
-    """Refuse a `compute` that is not in the subset or misuses its fields."""
+    """Refuse a `compute` that is not in the subset or misuses its fields.
+
+    A `compute_on_host` is checked as the `compute` of a Vertex: it runs once for all workers.
+    """
     tree = function.tree()
     _check_signature(function, tree, base)
     by_name = {f.name: f for f in fields}
@@ -63,11 +66,17 @@ def _check_signature(function: FunctionSource, tree: ast.FunctionDef, base: Vert
     wanted = ["self", "worker_id"] if base is VertexBase.MULTI_VERTEX else ["self"]
     is_plain = not (arguments.vararg or arguments.kwarg or arguments.kwonlyargs)
     if not is_plain or len(names) != len(wanted) or names[:1] != ["self"]:
+        method = _method(function)
         raise function.error(
-            f"compute of a {base.value} takes ({', '.join(wanted)}), got ({', '.join(names)})",
+            f"{method} of a {base.value} takes ({', '.join(wanted)}), got ({', '.join(names)})",
             tree,
-            f"write def compute({', '.join(wanted)}):",
+            f"write def {tree.name}({', '.join(wanted)}):",
         )
+
+
+def _method(function: FunctionSource) -> str:
+    """`compute` or `compute_on_host`."""
+    return function.name.rpartition(".")[2]
 
 
 def _check_nodes(
@@ -171,7 +180,7 @@ def _check_field_name(
         return
     doing = "assigns" if isinstance(node.ctx, ast.Store) else "uses"
     raise function.error(
-        f"compute {doing} 'self.{node.attr}', which is not a field", node,
+        f"{_method(function)} {doing} 'self.{node.attr}', which is not a field", node,
         suggest(node.attr, fields) + " Else annotate it in the class, or use a local variable",
     )  # fmt: skip
 
@@ -204,7 +213,7 @@ def _check_writes(
 def _check_write(function: FunctionSource, node: ast.expr, target: FieldSpec) -> None:
     if target.direction is Direction.INPUT:
         raise function.error(
-            f"compute writes 'self.{target.name}', which is an Input", node,
+            f"{_method(function)} writes 'self.{target.name}', which is an Input", node,
             f"declare {target.name} as Output or InOut",
         )  # fmt: skip
     is_whole = isinstance(node, ast.Attribute)

@@ -110,7 +110,7 @@ def _reduce_instance_bytes(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG0
 
 
 @family
-def conv_reduce(partials: Type, result: Type) -> type:
+def conv_reduce(partials: Type, result: Type) -> type:  # noqa: C901 - two types, two forms
     """Adds up partial results of several tiles, in order."""
     sums_in_out = result is float32
 
@@ -138,6 +138,22 @@ def conv_reduce(partials: Type, result: Type) -> type:
                     for j in range(1, n_parts):
                         total += float32(self.parts[j][i])  # pyright: ignore[reportOperatorIssue]
                     self.out[i] = total
+
+        def compute_on_host(self: Any) -> None:
+            out, first, n_parts = self.out, self.parts[0], len(self.parts)
+            if sums_in_out:
+                for i in range(len(out)):
+                    out[i] = first[i]
+                for j in range(1, n_parts):
+                    part = self.parts[j]
+                    for i in range(len(out)):
+                        out[i] += part[i]
+            else:
+                for i in range(len(out)):
+                    total = float32(first[i])
+                    for j in range(1, n_parts):
+                        total += float32(self.parts[j][i])  # pyright: ignore[reportOperatorIssue]
+                    out[i] = total
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:

@@ -1,0 +1,37 @@
+"""Codelets with a `compute_on_host`: its kernel writes the bits that `compute` writes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.codelets.conftest import make_table  # noqa: F401 - a fixture
+from tremula.base.types import FLOAT, HALF, INT
+from tremula.codelets.python_codelet import PythonCodelet, codelet_of
+from tremula.poplibs.poplin.product.vertices import conv_reduce
+from tremula.poplibs.popops.slicing.update_codelets import join_partials_codelet
+
+CODELETS = [
+    *(conv_reduce(*types) for types in ((FLOAT, FLOAT), (HALF, HALF), (FLOAT, HALF))),
+    *(join_partials_codelet(FLOAT, operation) for operation in ("add", "max", "mul", "set")),
+    *(join_partials_codelet(type, "add") for type in (HALF, INT)),
+]
+
+
+def of_tile(codelet: PythonCodelet) -> PythonCodelet:
+    """The codelet without its form for hosts: its kernel runs `compute`."""
+    return replace(codelet, host_compute=None, _texts={}, _addresses={})
+
+
+@pytest.mark.parametrize("cls", CODELETS, ids=lambda cls: cls.name)
+def test_a_host_writes_what_a_tile_writes(make_table, cls):  # noqa: F811 - the fixture
+    """On lists of as many vectors as each has elements, for every remainder of their blocks."""
+    codelet = codelet_of(cls)
+    assert codelet.host_compute is not None
+    for size in (1, 2, 4, 5, 6, 7, 8, 21):
+        on_host = make_table(codelet, 3, size, size)
+        on_tile = on_host.copy()
+        on_tile.codelet = of_tile(codelet)
+        assert on_host.run()
+        assert on_tile.run()
+        np.testing.assert_array_equal(on_host.arena, on_tile.arena)
