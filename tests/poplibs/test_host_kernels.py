@@ -5,11 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.codelets.conftest import make_table  # noqa: F401 - a fixture
+from tests.codelets.conftest import Table, make_table  # noqa: F401 - a fixture
 from tremula.base.types import FLOAT, HALF, INT
 from tremula.codelets.python_codelet import PythonCodelet, codelet_of
 from tremula.poplibs.poplin.product.vertices import conv_reduce
-from tremula.poplibs.popops.slicing.update_codelets import join_partials_codelet
+from tremula.poplibs.popops.slicing.update_codelets import (
+    join_partials_codelet,
+    multi_update_codelet,
+)
 
 CODELETS = [
     *(conv_reduce(*types) for types in ((FLOAT, FLOAT), (HALF, HALF), (FLOAT, HALF))),
@@ -29,9 +32,27 @@ def test_a_host_writes_what_a_tile_writes(make_table, cls):  # noqa: F811 - the 
     codelet = codelet_of(cls)
     assert codelet.host_compute is not None
     for size in (1, 2, 4, 5, 6, 7, 8, 21):
-        on_host = make_table(codelet, 3, size, size)
-        on_tile = on_host.copy()
-        on_tile.codelet = of_tile(codelet)
-        assert on_host.run()
-        assert on_tile.run()
-        np.testing.assert_array_equal(on_host.arena, on_tile.arena)
+        assert_equal(make_table(codelet, 3, size, size))
+
+
+def assert_equal(on_host: Table) -> None:
+    """Both kernels write the same arena."""
+    on_tile = on_host.copy()
+    on_tile.codelet = of_tile(on_host.codelet)
+    assert on_host.run()
+    assert on_tile.run()
+    np.testing.assert_array_equal(on_host.arena, on_tile.arena)
+
+
+@pytest.mark.parametrize("operation", ["add", "max", "mul", "set"])
+@pytest.mark.parametrize("starts", [True, False])
+def test_updates_of_a_table(make_table, starts, operation):  # noqa: F811 - the fixture
+    """On tables with two, four and other numbers of columns; some indices are others' rows."""
+    codelet = codelet_of(multi_update_codelet(HALF, FLOAT, operation, starts))
+    for width in (2, 3, 4):
+        sizes = {"indices": 30, "updates": 30 * width, "table": 7 * width}
+        table = make_table(codelet, 3, width, sizes)
+        table.fill("indices", np.random.default_rng(width).integers(0, 20, (3, 30)))
+        table.column("n_columns", "value")[:] = width
+        table.column("first_row", "value")[:] = 5
+        assert_equal(table)

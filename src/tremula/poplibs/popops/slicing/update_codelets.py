@@ -22,8 +22,7 @@ from tremula.poplibs.popops.slicing.costs import (
 )
 
 NUMBERS = (FLOAT, HALF, INT, UNSIGNED_INT)
-LINE_BYTES = 64  # of the host's caches
-FILL_BLOCK = 4096  # elements, fewer than a cache holds
+LINE_BYTES, FILL_BLOCK = 64, 4096  # of `fill`, in bytes and elements
 
 
 def _set(old: float, new: float) -> float:  # noqa: ARG001
@@ -87,8 +86,8 @@ def _table_filler(P: Type, operation: str) -> Callable[..., None]:  # noqa: N803
     identity, per_line = identity_of(operation, P), LINE_BYTES // P.n_bytes
 
     def fill(table: np.ndarray) -> None:
-        # Whole cache lines may be written past the cache, and updates would fetch them back; a
-        # line of which an element was written before is in the cache, and stays there.
+        # The code of a vertex that fills is estimated from these loops: other ones are another
+        # estimate. A host fills in one go.
         for begin in range(0, len(table), FILL_BLOCK):
             block = table[begin : min(len(table), begin + FILL_BLOCK)]
             for i in range(0, len(block), per_line):
@@ -100,13 +99,19 @@ def _table_filler(P: Type, operation: str) -> Callable[..., None]:  # noqa: N803
 
 
 @family
-def multi_update_codelet(T: Type, P: Type, operation: str, starts: bool = False) -> type:  # noqa: N803
+def multi_update_codelet(  # noqa: C901 - two forms
+    T: Type,
+    P: Type,
+    operation: str,
+    starts: bool = False,  # noqa: N803
+) -> type:
     """table[index] = operation(table[index], update) for the rows of a block, in index order.
 
     Updates are T, the table is P: the same, or float for sums of halves. One that `starts` a
     partial table first fills it with the identity.
     """
     combine_row, fill = _row_combiner(P, operation), _table_filler(P, operation)
+    identity = identity_of(operation, P)
     Table = Output if starts else InOut  # noqa: N806
 
     class MultiUpdateOp(MultiVertex):
@@ -131,6 +136,17 @@ def multi_update_codelet(T: Type, P: Type, operation: str, starts: bool = False)
                     row = int(self.indices[i]) - first
                     if 0 <= row < n_rows:
                         combine_row(self.table, row, self.updates, i, width)
+
+        def compute_on_host(self: Any) -> None:
+            width, first, table = int(self.n_columns), int(self.first_row), self.table
+            n_rows = len(table) // width
+            if starts:
+                for i in range(len(table)):
+                    table[i] = P(identity)
+            for i in range(len(self.indices)):
+                row = int(self.indices[i]) - first
+                if 0 <= row < n_rows:
+                    combine_row(table, row, self.updates, i, width)
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
