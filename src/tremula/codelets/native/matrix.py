@@ -9,6 +9,7 @@ Imported only when a codelet that uses it compiles.
 import math
 
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
@@ -19,6 +20,9 @@ from tremula.codelets.native.quarter import QuarterVectorType
 
 _F32, _I8, _I32, _I64 = ir.FloatType(), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 N_BLOCK_ROWS = 4  # with 16 columns the sums take 16 registers of 128 bits, or 8 of 256
+# Columns of the widest block: 8 sums in flight hide what an addition takes, also where one
+# register has 16 of them (AVX-512). Sums are the same, each in one lane.
+N_WIDE_COLUMNS = 32 if get_host_cpu_features().get("avx512f") else 16
 
 
 class MatrixOperand:
@@ -180,6 +184,7 @@ def _make_block(n_cols: int):
     return block
 
 
+_block_wide = _make_block(N_WIDE_COLUMNS)
 _block_16, _block_4, _block_1 = _make_block(16), _make_block(4), _make_block(1)
 
 
@@ -193,6 +198,10 @@ def multiply_accumulate(
         n = min(N_BLOCK_ROWS, n_rows - i)
         row, start = out_at + i * out_stride, left_at + i * left_stride
         j = 0
+        while j + N_WIDE_COLUMNS <= n_cols:
+            _block_wide(out, row + j, out_stride, left, start, left_stride, left_step,
+                        right, right_at + j, right_stride, n_inner, n)  # fmt: skip
+            j += N_WIDE_COLUMNS
         while j + 16 <= n_cols:
             _block_16(out, row + j, out_stride, left, start, left_stride, left_step,
                       right, right_at + j, right_stride, n_inner, n)  # fmt: skip
