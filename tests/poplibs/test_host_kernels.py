@@ -13,6 +13,7 @@ from tremula.poplibs.popops.slicing.update_codelets import (
     join_partials_codelet,
     multi_update_codelet,
 )
+from tremula.poplibs.popsparse.static.codelets import sparse_dense_blocks
 
 CODELETS = [
     *(conv_reduce(*types) for types in ((FLOAT, FLOAT), (HALF, HALF), (FLOAT, HALF))),
@@ -55,4 +56,21 @@ def test_updates_of_a_table(make_table, starts, operation):  # noqa: F811 - the 
         table.fill("indices", np.random.default_rng(width).integers(0, 20, (3, 30)))
         table.column("n_columns", "value")[:] = width
         table.column("first_row", "value")[:] = 5
+        assert_equal(table)
+
+
+@pytest.mark.parametrize("type", [FLOAT, HALF], ids=str)
+def test_products_of_blocks(make_table, type):  # noqa: F811 - the fixture
+    """On blocks of several sides and numbers of columns, with a row that has none."""
+    codelet, n_blocks = codelet_of(sparse_dense_blocks(type)), 5
+    for side, n in ((16, 50), (16, 3), (4, 9), (8, 24)):
+        sizes = {
+            "dense": 3 * n * side, "values": n_blocks * side * side, "out": 3 * n * side,
+            "row_start": 4, "offsets": n_blocks,
+        }  # fmt: skip
+        table = make_table(codelet, 2, side + n, sizes)
+        table.column("row_start", "value")[:] = [0, 3, 3, n_blocks] * 2
+        table.column("offsets", "value")[:] = np.array([2, 0, 1, 1, 0] * 2) * n * side
+        table.column("n_columns", "value")[:] = n
+        table.column("side", "value")[:] = side
         assert_equal(table)

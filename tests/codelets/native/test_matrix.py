@@ -39,7 +39,14 @@ def test_the_native_twin_multiplies(types):
     assert "native_matrix" in codelet.kernel_text()
     address = codelet.kernel_address()
     random = np.random.default_rng(5)
-    for n_rows, n_inner, n_cols in ((1, 1, 1), (4, 8, 16), (5, 3, 21), (3, 0, 7), (9, 17, 23)):
+    for n_rows, n_inner, n_cols in (
+        (1, 1, 1),
+        (4, 8, 16),
+        (5, 3, 21),
+        (3, 0, 7),
+        (9, 17, 23),
+        (6, 7, 53),
+    ):
         parts = [
             random.standard_normal((n_rows, n_inner)).astype(inputs.dtype),
             random.standard_normal((n_inner, n_cols)).astype(inputs.dtype),
@@ -51,6 +58,28 @@ def test_the_native_twin_multiplies(types):
         left, right, before = (p.astype(np.float32) for p in parts)
         tolerance = 1e-5 if partials is FLOAT else 4e-3
         assert np.allclose(out, before + left @ right, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inputs", [FLOAT, HALF])
+def test_blocks_of_any_width_add_in_one_order(inputs):
+    """A column of the result has the same bits whichever columns are multiplied with it."""
+    address = codelet_of(product_class(inputs, FLOAT)).kernel_address()
+    random = np.random.default_rng(6)
+    left, right = random.standard_normal((6, 9)), random.standard_normal((9, 53))
+
+    def product(first: int, last: int) -> np.ndarray:
+        parts = [left, right[:, first:last]]
+        out = np.zeros((6, last - first), np.float32)
+        arena, columns = _arena(
+            [*(p.astype(inputs.dtype) for p in parts), out], (6, 9, last - first)
+        )
+        call_kernel(address, arena, columns, 0, 1)
+        return arena[512 * 8 :].view(np.float32)[: out.size].reshape(out.shape)
+
+    whole = product(0, 53)
+    for first, last in ((0, 32), (0, 16), (20, 24), (31, 32), (40, 53)):
+        np.testing.assert_array_equal(product(first, last), whole[:, first:last])
 
 
 def _arena(parts, sizes):

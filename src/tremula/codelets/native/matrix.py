@@ -22,7 +22,8 @@ _F32, _I8, _I32, _I64 = ir.FloatType(), ir.IntType(8), ir.IntType(32), ir.IntTyp
 N_BLOCK_ROWS = 4  # with 16 columns the sums take 16 registers of 128 bits, or 8 of 256
 # Columns of the widest block: 8 sums in flight hide what an addition takes, also where one
 # register has 16 of them (AVX-512). Sums are the same, each in one lane.
-N_WIDE_COLUMNS = 32 if get_host_cpu_features().get("avx512f") else 16
+HAS_AVX512 = bool(get_host_cpu_features().get("avx512f"))
+N_WIDE_COLUMNS = 32 if HAS_AVX512 else 16
 
 
 class MatrixOperand:

@@ -12,9 +12,11 @@ from numba.core import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from tremula.codelets.native.matrix import N_BLOCK_ROWS, MatrixBlock, MatrixOperand
+from tremula.codelets.native.matrix import HAS_AVX512, N_BLOCK_ROWS, MatrixBlock, MatrixOperand
 
 _I64 = ir.IntType(64)
+# Rows of the tallest block, which is of 16 columns: eight sums in flight, as in matrix.py.
+N_TALL_ROWS = 8 if HAS_AVX512 else N_BLOCK_ROWS
 
 
 class SumLoop:
@@ -87,6 +89,7 @@ def _make_blocks(n_cols: int, n_rows_at_once: int):
     return blocks
 
 
+_blocks_tall = _make_blocks(16, N_TALL_ROWS)
 _blocks_16, _blocks_4, _blocks_1 = _make_blocks(16, 4), _make_blocks(4, 4), _make_blocks(1, 4)
 
 
@@ -96,10 +99,16 @@ def multiply_blocks(
     n_rows, n_inner, n_cols,
 ):  # fmt: skip
     """See machine.multiply_blocks."""
+    n_tall = n_rows // N_TALL_ROWS * N_TALL_ROWS
+    for i in range(0, n_tall, N_TALL_ROWS):
+        row, start = out_at + i * out_stride, left_at + i * left_stride
+        for j in range(0, n_cols - 15, 16):
+            _blocks_tall(out, row + j, out_stride, left, start, left_stride, right, j,
+                         right_stride, offsets, begin, end, n_inner, N_TALL_ROWS)  # fmt: skip
     for i in range(0, n_rows, N_BLOCK_ROWS):
         n = min(N_BLOCK_ROWS, n_rows - i)
         row, start = out_at + i * out_stride, left_at + i * left_stride
-        j = 0
+        j = n_cols // 16 * 16 if i < n_tall else 0
         while j + 16 <= n_cols:
             _blocks_16(out, row + j, out_stride, left, start, left_stride, right, j, right_stride,
                        offsets, begin, end, n_inner, n)  # fmt: skip

@@ -104,6 +104,7 @@ def _busiest(v: CostView) -> tuple[np.ndarray, np.ndarray]:
 @family
 def sparse_dense_blocks(element: Type) -> type:
     """Rows of blocks times dense blocks on the matrix unit; workers share the columns."""
+    is_half = element is HALF
 
     class SparseDenseBlocks(MultiVertex):
         """A dense block is [columns][side]; a block of values is stored by its columns."""
@@ -131,6 +132,24 @@ def sparse_dense_blocks(element: Type) -> type:
                         self.values, side, self.offsets, self.row_start[row],
                         self.row_start[row + 1], end - begin, side, side,
                     )  # fmt: skip
+
+        def compute_on_host(self: Any) -> None:
+            # A half that is read by many products becomes a float once, which changes no bit.
+            n, side = int(self.n_columns), int(self.side)
+            if is_half:
+                dense = np.empty(len(self.dense), dtype=float32)
+                for i in range(len(dense)):
+                    dense[i] = self.dense[i]
+                values = np.empty(len(self.values), dtype=float32)
+                for i in range(len(values)):
+                    values[i] = self.values[i]
+            else:
+                dense, values = self.dense, self.values
+            for row in range(len(self.row_start) - 1):
+                multiply_blocks(
+                    self.out, row * n * side, side, dense, 0, side, values, side, self.offsets,
+                    self.row_start[row], self.row_start[row + 1], n, side, side,
+                )  # fmt: skip
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
