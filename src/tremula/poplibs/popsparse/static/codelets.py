@@ -101,6 +101,11 @@ def _busiest(v: CostView) -> tuple[np.ndarray, np.ndarray]:
     return np.maximum.reduceat(n_rows, begin), np.maximum.reduceat(n_values, begin)
 
 
+def _convert(source: np.ndarray, result: np.ndarray) -> None:
+    for i in range(len(result)):
+        result[i] = source[i]
+
+
 @family
 def sparse_dense_blocks(element: Type) -> type:
     """Rows of blocks times dense blocks on the matrix unit; workers share the columns."""
@@ -138,11 +143,9 @@ def sparse_dense_blocks(element: Type) -> type:
             n, side = int(self.n_columns), int(self.side)
             if is_half:
                 dense = np.empty(len(self.dense), dtype=float32)
-                for i in range(len(dense)):
-                    dense[i] = self.dense[i]
                 values = np.empty(len(self.values), dtype=float32)
-                for i in range(len(values)):
-                    values[i] = self.values[i]
+                _convert(self.dense, dense)
+                _convert(self.values, values)
             else:
                 dense, values = self.dense, self.values
             for row in range(len(self.row_start) - 1):
