@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.codelets.conftest import Table, make_table  # noqa: F401 - a fixture
-from tremula.base.types import FLOAT, HALF, INT
+from tremula.base.types import FLOAT, HALF, INT, QUARTER
 from tremula.codelets.python_codelet import PythonCodelet, codelet_of
-from tremula.poplibs.poplin.product.vertices import conv_reduce
+from tremula.poplibs.poplin.product.vertices import ITEM, conv_partial, conv_reduce
 from tremula.poplibs.popops.slicing.update_codelets import (
     join_partials_codelet,
     multi_update_codelet,
@@ -73,4 +73,42 @@ def test_products_of_blocks(make_table, type):  # noqa: F811 - the fixture
         table.column("offsets", "value")[:] = np.array([2, 0, 1, 1, 0] * 2) * n * side
         table.column("n_columns", "value")[:] = n
         table.column("side", "value")[:] = side
+        assert_equal(table)
+
+
+PRODUCTS = [
+    ("AMP", HALF, FLOAT),
+    ("AMP", HALF, HALF),
+    ("AMP", QUARTER, HALF),
+    ("HMAC", HALF, FLOAT),
+]
+
+
+@pytest.mark.parametrize(("method", "inputs", "partials"), PRODUCTS, ids=str)
+def test_products(make_table, method, inputs, partials):  # noqa: F811 - the fixture
+    """Workers have two items for each of their rows: the first sets it, the second adds to it."""
+    codelet, n_inner, n_rows = codelet_of(conv_partial(method, inputs, partials)), 5, 3
+    for n_cols in (1, 24, 53):
+        sizes = {
+            "left": 6 * n_rows * n_inner, "right": 2 * n_inner * n_cols, "out": 6 * n_rows * n_cols,
+            "items": 6 * 2 * ITEM, "first_item": 7,
+        }  # fmt: skip
+        table = make_table(codelet, 2, n_cols, sizes)
+        items = [
+            (
+                w * n_rows * n_cols,
+                w * n_rows * n_inner,
+                k * n_inner * n_cols,
+                n_rows,
+                n_inner,
+                k == 0,
+            )
+            for w in range(6)
+            for k in (0, 1)
+        ]
+        table.column("items", "value")[:] = np.array(items * 2).ravel()
+        table.column("first_item", "value")[:] = np.arange(0, 14, 2).tolist() * 2
+        strides = {"out_stride": n_cols, "left_stride": n_inner, "left_step": 1}
+        for name, value in {**strides, "right_stride": n_cols, "n_cols": n_cols}.items():
+            table.column(name, "value")[:] = value
         assert_equal(table)

@@ -186,7 +186,7 @@ def _make_block(n_cols: int):
 
 
 _block_wide = _make_block(N_WIDE_COLUMNS)
-_block_16, _block_4, _block_1 = _make_block(16), _make_block(4), _make_block(1)
+_block_16, _block_8, _block_4, _block_1 = (_make_block(n) for n in (16, 8, 4, 1))
 
 
 @njit(nogil=True, error_model="numpy")
@@ -207,6 +207,10 @@ def multiply_accumulate(
             _block_16(out, row + j, out_stride, left, start, left_stride, left_step,
                       right, right_at + j, right_stride, n_inner, n)  # fmt: skip
             j += 16
+        while j + 8 <= n_cols:
+            _block_8(out, row + j, out_stride, left, start, left_stride, left_step,
+                     right, right_at + j, right_stride, n_inner, n)  # fmt: skip
+            j += 8
         while j + 4 <= n_cols:
             _block_4(out, row + j, out_stride, left, start, left_stride, left_step,
                      right, right_at + j, right_stride, n_inner, n)  # fmt: skip

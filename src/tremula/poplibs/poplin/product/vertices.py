@@ -1,5 +1,6 @@
 """The vertices of products: partial sums on one tile, and adding up partial sums of several."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,38 @@ def work_of(v: CostView) -> Work:
 
 def _instance_bytes(method: str, v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
     return instance_bytes(method, work_of(v))
+
+
+def _convert(source: np.ndarray, result: np.ndarray) -> None:
+    for i in range(len(result)):
+        result[i] = source[i]
+
+
+def _product_on_host(converts_left: bool) -> Callable[[Any], None]:
+    """The `compute_on_host` of a product: all items, with what is on the left in floats."""
+
+    def compute_on_host(self: Any) -> None:  # noqa: ANN401
+        # What is spread over many columns becomes a float once, which changes no bit.
+        if converts_left:
+            left = np.empty(len(self.left), dtype=float32)
+            _convert(self.left, left)
+        else:
+            left = self.left
+        n_cols = self.n_cols
+        for item in range(self.first_item[0], self.first_item[len(self.first_item) - 1]):
+            at = item * ITEM
+            out_at, n_rows = self.items[at], self.items[at + 3]
+            if self.items[at + 5] != 0:
+                for j in range(n_rows * n_cols):
+                    self.out[out_at + j] = 0
+            multiply_accumulate(
+                self.out, out_at, self.out_stride,
+                left, self.items[at + 1], self.left_stride, self.left_step,
+                self.right, self.items[at + 2], self.right_stride,
+                n_rows, self.items[at + 4], n_cols,
+            )  # fmt: skip
+
+    return compute_on_host
 
 
 @family
@@ -82,6 +115,7 @@ def conv_partial(method: str, inputs: Type, partials: Type) -> type:
         def field_data_bytes(v: CostView, chip: Chip) -> np.ndarray:
             return field_data_bytes(method, work_of(v), chip, inputs, partials)
 
+        compute_on_host = _product_on_host(entry.is_on_matrix_unit and inputs is not float32)
         instance_bytes = staticmethod(partial(_instance_bytes, method))
 
         @staticmethod
