@@ -107,6 +107,15 @@ def test_candidates_in_gluon_fit_into_shared_memory(
     assert [(c.block, c.n_warps) for c in every if c.form == kernels.GLUON] == expected
 
 
+def test_outer_products_are_summed_by_few_programs():
+    """Each adds its sum to memory: one or two of a multiprocessor, with or without matrices."""
+    graph = torch.fx.GraphModule({}, torch.fx.Graph())
+    kernel = RowKernel("text", 1 << 20, (), (), True, 0, True, graph)
+    every = kernels.candidates_of(kernel, has_units=True)
+    assert every
+    assert max(launch.per_processor for launch in every) <= 2
+
+
 def test_shared_memory_is_counted_in_bytes_of_its_types():
     """Sides are numbers or the rows of a tile."""
     text = "gl.allocate_shared_memory(gl.bfloat16, [64, BLOCK], layout)"

@@ -90,11 +90,11 @@ _IN_GLUON = (  # a warp has 16 rows, and four of them work together
     KernelLaunch(128, 8, True, 2, 128, form=GLUON),
 )
 _FEATURE_MAJOR = (KernelLaunch(N_ROWS, N_WARPS, True, 1, form=FEATURE_MAJOR_TILES),)
-# A block is the rows of a segment that are read together. One warp: sums stay within threads.
+# A block is the rows of a segment that are read together; a warp has four of them or two.
 _BY_SEGMENTS = (
     KernelLaunch(4, 1, False, form=SEGMENTS),
-    KernelLaunch(8, 1, False, form=SEGMENTS),
     KernelLaunch(2, 1, False, form=SEGMENTS),
+    KernelLaunch(8, 2, False, form=SEGMENTS),
 )
 _LAUNCH_FIELDS = [
     part.name for part in fields(KernelLaunch)
@@ -421,7 +421,7 @@ def _can_compile(kernel: RowKernel, launch: KernelLaunch, device: torch.device) 
 def candidates_of(kernel: RowKernel, has_units: bool) -> tuple[KernelLaunch, ...]:
     """Ways to launch a kernel, on a GPU with or without the matrix units of Hopper."""
     n_each = _N_OF_FEW_ROWS if kernel.n_rows <= _FEW_ROWS else None
-    if not kernel.n_matrices:
+    if not kernel.n_matrices and not kernel.has_outer_sums:
         segments = _BY_SEGMENTS if SEGMENTS in kernel.others else ()
         return (*_CANDIDATES[:n_each], *segments)
     is_full = kernel.n_matrices > 1 or kernel.has_outer_sums

@@ -281,6 +281,9 @@ def _stored(space: RowSpace, members: list[fx.Node], levels: Levels) -> set[fx.N
         is_read = is_read or node in seen
         if is_read and roles.is_view_of_rows(node):
             seen.update(space.operands_of(node))
+        elif not is_read and _is_computed_early(space, node, at, levels):
+            stored.add(node)
+            at = {levels.of[node]}
         elif is_read or _is_worth_storing(space, node, at, levels):
             stored.add(node)
             # Computed where it is used first: earlier it would take memory meanwhile.
@@ -326,6 +329,36 @@ def _is_worth_storing(space: RowSpace, node: fx.Node, at: set[int], levels: Leve
     is_gathered = roles.gather_of(node) is not None
     n_features = roles.tensor_of(node).numel() // space.n_rows
     return not space.is_edges or (n_features <= _NARROW and not is_gathered)
+
+
+def _is_computed_early(space: RowSpace, node: fx.Node, at: set[int], levels: Levels) -> bool:
+    """Whether a sum over features is stored by a kernel of its own level, not computed above.
+
+    A kernel of that level has the rows in registers, if it multiplies or sums them. One above would
+    read the rows again: those of all interactions, in the gradient of distances.
+    """
+    level = levels.of[node]
+    if not at or min(at) <= level or not _is_narrow(node, space):
+        return False
+    rows: set[fx.Node] = set()
+    waiting = list(space.operands_of(node))
+    while waiting:
+        row = waiting.pop()
+        is_here = row in space.row_wise and levels.of[row] == level
+        if is_here and row not in rows and not _is_narrow(row, space):
+            rows.add(row)
+            waiting += space.operands_of(row)
+    users = {user for row in rows for user in _users(row)} - rows - {node}
+    return any(_is_multiplied_or_summed(user, space, level, levels) for user in users)
+
+
+def _is_multiplied_or_summed(node: fx.Node, space: RowSpace, level: int, levels: Levels) -> bool:
+    """Whether a product or a sum of a level takes a value, maybe through row-wise operations."""
+    if node not in space or levels.of[node] != level:
+        return False
+    if node in space.sums or roles.weight_of(node):
+        return True
+    return any(_is_multiplied_or_summed(user, space, level, levels) for user in _users(node))
 
 
 def _cone(

@@ -254,13 +254,17 @@ class PartedGraph:
         fakes = FakeTensorMode(allow_non_fake_inputs=True)
         inputs = [fakes.from_tensor(x) for x in args]
         new: list[tuple[CompiledPart, Sequence[Tensor]]] = []
+        shapes: dict[tuple, list[Tensor]] = {}  # what each kind of part results in
 
         def run(part: Part, inputs: list[Tensor]) -> list[Tensor]:
-            function = self._function(part, inputs)
-            if function is not None:
-                new.append((function, inputs))
-            with fakes, torch.no_grad():
-                return list(part.module()(*inputs))
+            key = _key_of_call(part, inputs)
+            if key not in shapes:
+                function = self._function(part, inputs)
+                if function is not None:
+                    new.append((function, inputs))
+                with fakes, torch.no_grad():
+                    shapes[key] = list(part.module()(*inputs))
+            return shapes[key]
 
         with start_phase("find equal layers"):
             self._run(run, inputs)

@@ -1,4 +1,4 @@
-"""Triton source of a kernel that sums rows segment by segment: a warp adds up those of one segment.
+"""Triton source of a kernel that sums rows segment by segment: a program adds up one segment's.
 
 The rows are read in the order of their segments (`segment_order.py`), each once, and their sum
 stays in registers until it is stored. What a segment has beyond its first rows (`LONG`) is left to
@@ -26,7 +26,7 @@ def segment_source(kernel: TileKernel, precision: str, inputs: Sequence[fx.Node]
     """The text of a kernel; its first three inputs are what `segment_order` returns.
 
     A tile has the next few rows of a segment. Which rows these are is read two tiles ahead, and
-    numbers of rows, such as what is gathered, one tile: a warp would wait for each in turn.
+    numbers of rows, such as what is gathered, one tile: a program would wait for each in turn.
     """
     text = KernelText(list(inputs))
     tiles = TritonTiles(text, precision, ReadAhead("next_row", "follows"))
@@ -88,11 +88,13 @@ def _add_up(output: KernelOutput, tiles: TritonTiles) -> None:
     tile, width = tiles.flat_live_rows(role.source)
     column, inner = tiles.flat_columns(sizes, width)
     total = f"s_{output.name}"
-    text.before.append(f"{total} = tl.zeros([1, {width}], tl.float32)")
-    text.inside.append(f"{total} += tl.sum({tile}, 0)[None, :]")
+    # Several warps have rows of their own: their sums meet once, behind the loop.
+    text.before.append(f"{total} = tl.zeros([BLOCK, {width}], tl.float32)")
+    text.inside.append(f"{total} += {tile}")
     offsets = f"{output.name} + segment * {prod(sizes)} + {column}[None, :]"
     every = f"({column}[None, :] >= 0){inner}"
     text.after += [
+        f"{total} = tl.sum({total}, 0)[None, :]",
         f"tl.store({offsets}, {total}, mask={every} & is_alone)",
         f'tl.atomic_add({offsets}, {total}, mask={every} & is_shared, sem="relaxed")',
     ]
