@@ -75,6 +75,14 @@ def test_tile_imbalance(graph):
     assert poputil.tensor_tile_imbalance(graph, tensor, grain=32) == 0
 
 
+def test_mapping_offsets_are_those_of_poplibs():
+    """The values that PopLibs' own test states (tests/poputil/TileMappingTest.cpp)."""
+    assert poputil.choose_mapping_offset(1024, [4, 64]) == 239
+    assert poputil.choose_mapping_offset(4, [4, 64]) == 3
+    assert poputil.choose_mapping_offset(1024, [4, 64], 0x1234) == 2
+    assert poputil.choose_mapping_offset(1024, [256]) == 206
+
+
 def test_mapping_offset_is_stable():
     """The offset of a shape is a tile, the same each time, and differs between shapes."""
     result = [poputil.choose_mapping_offset(1472, [n, 7]) for n in range(1, 60)]

@@ -1,6 +1,5 @@
 """Linear tile maps: tensors spread over the tiles in order, with offsets, and how even they are."""
 
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,10 +9,10 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.mapping import MIN_LINEAR_BYTES
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping, linear_intervals
+from tremula.poplibs.poputil.shape_hash import MAPPING_SEED, hashed
 from tremula.poplibs.registry import PoplibsError
 
 Shape = Sequence[int]
-MAPPING_SEED = 0x9E3779B9
 
 
 def calc_linear_tile_mapping(
@@ -134,8 +133,7 @@ def tensor_tile_imbalance(
 def choose_mapping_offset(n_tiles: int, shape: Shape, seed: int = MAPPING_SEED) -> int:
     """A tile to start at, from a shape: small tensors of different shapes do not pile up."""
     _check_tiles(n_tiles)
-    bits = np.array([*shape], np.int64).tobytes()
-    return zlib.crc32(bits, seed & 0xFFFFFFFF) % n_tiles
+    return hashed(map(int, shape), seed) % n_tiles
 
 
 def dim_is_split_over_tiles(tensor: Tensor, mapping: TileMapping, dim: int) -> bool:

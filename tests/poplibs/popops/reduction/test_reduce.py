@@ -7,7 +7,12 @@ import tremula as tr
 from tests.poplibs.run_op import run_op
 from tremula.compiler.compile import compile_graph
 from tremula.poplibs import popops
-from tremula.poplibs.popops.reduction.plan import in_pieces, needs_another_stage
+from tremula.poplibs.popops.reduction.plan import (
+    Destination,
+    in_pieces,
+    needs_another_stage,
+    pays_at_destination,
+)
 from tremula.poplibs.popops.reduction.segments import (
     ReductionSegments,
     factors_of,
@@ -99,6 +104,53 @@ def test_many_partials_meet_in_stages():
     assert needs_another_stage(scalars_on_tiles(1472), 1, 1472)
     assert not needs_another_stage(scalars_on_tiles(4), 1, 1472)
     assert not needs_another_stage(scalars_on_tiles(32), 1, 1472)
+
+
+def test_last_stage_is_where_the_output_is():
+    """Unless few tiles have all of it: then others join partials, and send their results."""
+    bow, n = tr.chip("Bow"), 1024
+    parts = ReductionSegments(
+        np.arange(32), np.arange(32) * n, np.full(32, n), np.zeros(32, np.int64), np.full(32, n)
+    )
+    for n_tiles, expected in ((256, True), (1, False)):
+        begin = np.arange(n_tiles) * (n // n_tiles)
+        there = Destination(begin, begin + n // n_tiles, np.arange(n_tiles))
+        assert pays_at_destination(parts, there, (tr.FLOAT, tr.HALF), bow, 1472) is expected
+
+
+def tiles_of_sums(shape, n_reductions=1, out_tiles=None):
+    """The tiles of each stage of sums over all but the last dimension."""
+    graph, sequence = tr.Graph(tr.IPUModel("bow").create_device()), tr.Sequence()
+    reductions = []
+    for number in range(n_reductions):
+        x = graph.add_variable(tr.FLOAT, shape, f"x{number}", mapping="linear")
+        out = None
+        if out_tiles is not None:
+            out = graph.add_variable(tr.FLOAT, shape[-1:], f"out{number}")
+            at, width = np.arange(len(out_tiles)), shape[-1] // len(out_tiles)
+            mapping = tr.TileMapping(at * width, (at + 1) * width, out_tiles, 1472)
+            graph.set_tile_mapping(out, mapping)
+        dims = range(len(shape) - 1)
+        reductions.append(popops.Reduction(x, dims, "ADD", scale=0.5, out=out))
+    popops.reduce_many(graph, reductions, sequence)
+    sets = compile_graph(graph, sequence).compute_sets
+    return [np.unique(np.concatenate([t.tile for t in s.tables])) for s in sets]
+
+
+def test_results_are_joined_on_their_tiles():
+    """Nothing is gathered on the first tiles of the chip and sent to where a result lies."""
+    there = 700 + np.arange(32)
+    *_, last = tiles_of_sums([5000, 64], out_tiles=there)
+    assert last.tolist() == there.tolist()
+
+
+def test_reductions_begin_at_tiles_of_their_own():
+    """Stages of reductions of one step, and of other shapes, are on other tiles."""
+    both, one = tiles_of_sums([4000, 4], 2), tiles_of_sums([4000, 4])
+    assert len(both) == len(one) > 2
+    assert len(both[1]) == 2 * len(one[1])
+    other = tiles_of_sums([4004, 4])
+    assert not set(other[1].tolist()) & set(one[1].tolist())
 
 
 def test_pieces_of_a_stage():

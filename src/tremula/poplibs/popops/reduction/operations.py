@@ -5,6 +5,7 @@ The text of a step, what joins partial results, types, identity, cost, NumPy's r
 """
 
 import math
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -76,6 +77,17 @@ REDUCE_OPS: dict[str, ReduceOp] = {
         ReduceOp("LOGICAL_OR", "{0} or {1}", (BOOL,), 0, np.logical_or),
     )
 }  # fmt: skip
+
+
+# As PopLibs numbers them (popops/OperationDef.hpp).
+_NUMBERED = ("ADD", "MUL", "MIN", "MAX", "LOGICAL_AND", "LOGICAL_OR", "SQUARE_ADD", "LOG_ADD")
+
+
+def number_of(operation: str) -> int:
+    """PopLibs' number of an operation; of one that was registered, one that its name gives."""
+    if operation in _NUMBERED:
+        return _NUMBERED.index(operation)
+    return zlib.crc32(operation.encode())
 
 
 def names_of(is_wanted: Callable[[ReduceOp], object] = bool, last: str = "and") -> str:

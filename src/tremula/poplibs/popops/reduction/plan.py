@@ -3,7 +3,7 @@
 After every tile has reduced what it holds, an output has a partial result on each of several tiles.
 They are gathered as PopLibs does: while there are many for each output, pieces of at least 64 of
 them go to tiles in turn, from a first one on, whichever chip sources are on; then all that are left
-of an output go to one tile.
+of an output go to one tile: of a tensor that is there, to its own unless a few tiles have it all.
 """
 
 from functools import cache
@@ -14,7 +14,7 @@ import numpy as np
 from tremula.base.types import Type
 from tremula.hardware import Chip
 from tremula.poplar.tensors.tile_map import TileMapping, linear_intervals
-from tremula.poplibs.counts import distinct
+from tremula.poplibs.counts import ceil_div, distinct
 from tremula.poplibs.popops.reduction.codelets import element_cost, worker_cycles
 from tremula.poplibs.popops.reduction.segments import ReductionSegments, cut
 from tremula.poplibs.popops.reduction.stages import min_shared_outputs
@@ -24,6 +24,8 @@ Ints = np.ndarray
 # PopLibs, lib/popops/reduction: ReductionPlan.cpp and ReductionStages.cpp.
 MAX_PARTIALS_PER_OUTPUT = 32  # that a last stage takes
 MIN_PIECE = 64  # partials that a tile of an intermediate stage takes
+LEAST_VECTORS = 4  # that a tile has of a result that goes to other tiles
+GROUP = 8  # outputs of a tile, in the estimate of a last stage that is spread
 
 
 class Destination(NamedTuple):
@@ -34,9 +36,12 @@ class Destination(NamedTuple):
     tile: Ints
 
 
-def balanced(n_outs: int, type: Type, chip: Chip, n_tiles: int, start_tile: int) -> Destination:
-    """Outputs spread over tiles in whole vectors, as evenly as possible."""
-    begin, end = linear_intervals(n_outs, chip.vector_width(type), n_tiles, 0)
+def balanced(
+    n_outs: int, type: Type, chip: Chip, n_tiles: int, start_tile: int, n_least: int = 0
+) -> Destination:
+    """Outputs spread over tiles in whole vectors, as evenly as possible, `n_least` or more each."""
+    width = chip.vector_width(type)
+    begin, end = linear_intervals(n_outs, width, n_tiles, n_least * width)
     return Destination(begin, end, (start_tile + np.arange(len(begin))) % n_tiles)
 
 
@@ -85,6 +90,36 @@ def takes_stages(n_partials: float, n_tiles: int, tiles_per_ipu: int) -> bool:
     if n_partials < 2 * tiles_per_ipu**0.5 and 4 * n_tiles > 3 * tiles_per_ipu:
         return False
     return n_partials > MAX_PARTIALS_PER_OUTPUT
+
+
+def pays_at_destination(
+    segments: ReductionSegments, to: Destination, types: tuple[Type, Type], chip: Chip, n_tiles: int
+) -> bool:
+    """Whether tiles of the output gather all partials of what they have: PopLibs' choice.
+
+    Or else tiles do so that have a group of outputs each, and send their results. By the estimates
+    of `shouldReduceAtDestination` (ReductionPlan.cpp); `types` are those of partials and outputs.
+    """
+    type, out_type = types
+    n_each = np.bincount(to.tile, weights=to.end - to.begin)
+    n_there, n_groups = int(n_each.max()), ceil_div(int(n_each.sum()), GROUP)
+    n_spread = int(ceil_div(n_groups, n_tiles)) * GROUP
+    n_partials, width = _most_partials(segments), chip.vector_width(type)
+
+    def sent(n: int, element: Type) -> int:
+        return -int(-n * element.n_bytes // chip.exchange_bytes_per_cycle)
+
+    there = sent(n_there, type) + n_partials * -(-n_there // width)
+    spread = sent(n_spread * n_partials, type) + n_partials * -(-n_spread // width)
+    return there < spread + sent(n_there, out_type) + chip.sync_cycles
+
+
+def _most_partials(segments: ReductionSegments) -> int:
+    """The most partials of one output."""
+    place = np.concatenate((segments.out, segments.out + segments.width))
+    change = np.repeat(np.array([1, -1]), len(segments.out))
+    cuts, at = np.unique(place, return_inverse=True)
+    return int(np.cumsum(np.bincount(at, weights=change, minlength=len(cuts))).max())
 
 
 @remembered

@@ -15,9 +15,14 @@ from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplar.vertices.compute_set import ComputeSet
 from tremula.poplibs.counts import distinct
 from tremula.poplibs.popops.reduction.codelets import Finish, accumulator_type
-from tremula.poplibs.popops.reduction.operations import REDUCE_OPS, ReduceOp, names_of
+from tremula.poplibs.popops.reduction.operations import (
+    REDUCE_OPS,
+    ReduceOp,
+    names_of,
+    number_of,
+)
 from tremula.poplibs.popops.reduction.plan import (
-    Destination,
+    LEAST_VECTORS,
     at_first_source,
     balanced,
     gather_cycles,
@@ -25,6 +30,7 @@ from tremula.poplibs.popops.reduction.plan import (
     largest_gather,
     needs_another_stage,
     of_mapping,
+    pays_at_destination,
     redirected,
 )
 from tremula.poplibs.popops.reduction.segments import (
@@ -44,6 +50,8 @@ from tremula.poplibs.popops.row_parts import mapped_by
 from tremula.poplibs.poputil.layout import is_contiguous_along
 from tremula.poplibs.poputil.memo import remembered
 from tremula.poplibs.poputil.replay import replayed
+from tremula.poplibs.poputil.shape_hash import hashed
+from tremula.poplibs.poputil.tile_mapping import choose_mapping_offset
 from tremula.poplibs.registry import PoplibsError
 
 Ints = np.ndarray
@@ -121,7 +129,10 @@ def reduce_many(
 ) -> list[Tensor]:
     """Several reductions in shared compute sets."""
     sets = StageSets(graph, name or "reduce")
-    builders = [_ReductionBuilder(graph, sets, sequence, one) for one in reductions]
+    builders = [
+        _ReductionBuilder(graph, sets, sequence, one, number)
+        for number, one in enumerate(reductions)
+    ]
     done = [builder.build() for builder in builders]
     for partials in (tensor for builder in builders for tensor in builder.written_in_turn):
         sequence.add(WriteUndef(partials))
@@ -140,8 +151,11 @@ def _order_in_memory(tensor: Tensor) -> list[int]:
 class _ReductionBuilder:
     """Plans one reduction and adds its vertices."""
 
-    def __init__(self, graph: Graph, sets: StageSets, sequence: Sequence, one: Reduction):
-        self.graph, self.sets, self.sequence = graph, sets, sequence
+    def __init__(
+        self, graph: Graph, sets: StageSets, sequence: Sequence, one: Reduction, number: int = 0
+    ):
+        """`number` counts reductions that share compute sets."""
+        self.graph, self.sets, self.sequence, self.number = graph, sets, sequence, number
         self.tensor, self.out = one.tensor, one.out
         self.dims = _checked_dims(one)
         self.operation, self.out_type = _checked_operation(one)
@@ -274,8 +288,11 @@ class _ReductionBuilder:
         operation = REDUCE_OPS[self.operation].joined_by
         n_left = len(distinct(segments.out)) if (segments.width == 1).all() else self.n_outs
         grain = 2 * target.chip.vector_width(partials.type)  # additions take two vectors
+        n_stages = 0
         while needs_another_stage(segments, n_left, target.chip.n_tiles):
-            moved = in_pieces(segments, self.n_outs, grain, target.n_tiles, self._start_tile())
+            start = self._start_tile(n_stages)
+            n_stages += 1
+            moved = in_pieces(segments, self.n_outs, grain, target.n_tiles, start)
             source, groups = side_by_side(partials, grouped(moved, self.n_outs, False))
             partials = mapped_by(
                 self.graph, partials.type, groups.width, groups.tile, self._name("partials")
@@ -283,39 +300,51 @@ class _ReductionBuilder:
             at = np.cumsum(groups.width) - groups.width
             next_set = self._add_partials(next_set, operation, source, groups, False, partials, at)
             segments = ReductionSegments(groups.tile, at, groups.width, groups.out, groups.width)
-        moved = self._last_stage(out, partials, segments)
+        moved = self._last_stage(out, partials, segments, n_stages)
         source, groups = side_by_side(partials, grouped(moved, self.n_outs, False))
         self._map_out(out, groups.out, groups.width, groups.tile)
         add_stage(
             self.sets, next_set, operation, source, groups, False, self._final(out, groups.out)
         )
 
-    def _start_tile(self) -> int:
-        """Where stages begin: reductions of other shapes use other tiles of the first chip."""
-        return sum(7919 * s for s in self.tensor.shape) % self.graph.target.chip.n_tiles
+    def _start_tile(self, stage: int) -> int:
+        """Where a stage begins, on the first chip: PopLibs' hash of what tells reductions apart.
+
+        (popops/reduction/Reduction.cpp, `getStartTile`: "to better balance work across the tiles in
+        a large model". Partial results of squares are added up.)
+        """
+        n_partials = self.tensor.n_elems // self.n_outs
+        joins = number_of(REDUCE_OPS[self.operation].joined_by)
+        facts = (
+            n_partials, self.n_outs, *self.shape, joins, self.finish.updates,
+            bool(self.finish.scale), self.number, stage,
+        )  # fmt: skip
+        return choose_mapping_offset(self.graph.target.chip.n_tiles, facts)
 
     def _last_stage(
-        self, out: Tensor, partials: Tensor, segments: ReductionSegments
+        self, out: Tensor, partials: Tensor, segments: ReductionSegments, n_stages: int
     ) -> ReductionSegments:
-        """The cheapest place for the last stage: spread, where partials are, or where `out` is."""
+        """Partials on the tiles that join them last.
+
+        A result of our own is spread or where partials are, whichever is cheaper. Else these are
+        the tiles of `out` or, where few of them have it all, others, begun at a tile of their own.
+        """
         target = self.graph.target
         n_tiles, chip = target.n_tiles, target.chip
-        start = self._start_tile() if self.out is None else 0
-        places: list[tuple[Destination, int]] = [
-            (balanced(self.n_outs, partials.type, chip, n_tiles, start), 0),
-            (at_first_source(segments), 0),
-        ]
-        if self.out is not None:  # results computed elsewhere must be copied there
-            leaving = chip.sync_cycles + chip.exchange_latency_cycles
+        type, n_outs = partials.type, self.n_outs
+        if self.out is not None:
             there = of_mapping(self.graph.get_tile_mapping(out))
-            places = [(there, 0), *((place, leaving) for place, _ in places)]
+            if not pays_at_destination(segments, there, (type, out.type), chip, n_tiles):
+                start = choose_mapping_offset(n_tiles, [n_outs], hashed([self.number]))
+                there = balanced(n_outs, type, chip, n_tiles, start, LEAST_VECTORS)
+            return redirected(segments, there)
+        spread = balanced(n_outs, type, chip, n_tiles, self._start_tile(n_stages))
         choices = []
-        for place, further in places:
+        for place in (spread, at_first_source(segments)):
             moved = redirected(segments, place)
             gathered = largest_gather(moved, n_tiles)
             operation = REDUCE_OPS[self.operation].joined_by
-            cycles = gather_cycles(*gathered, operation, partials.type, chip)
-            choices.append((cycles + further, moved))
+            choices.append((gather_cycles(*gathered, operation, type, chip), moved))
         return min(choices, key=lambda choice: choice[0])[1]
 
 
