@@ -7,14 +7,16 @@ import torch
 from torch import Tensor, nn
 
 import poptorch
+import tremula as tr
 from tests.ir.steps import captured
 from tests.sampling import one_in
 from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.lowering.pointwise import fused
-from tremula.ir.lowering.pointwise.fused import Folded
+from tremula.ir.lowering.pointwise.fused import Folded, lies_like
 from tremula.ir.lowering.program.node_queries import is_of_update
 from tremula.ir.passes import TILE_PASSES, apply
 from tremula.ir.step import CapturedStep
+from tremula.poplibs import poplin, poputil
 
 
 class _Words(nn.Module):
@@ -131,6 +133,22 @@ def test_updates_of_equal_weights_are_planned_once(monkeypatch: pytest.MonkeyPat
     n_planned = _n_templates()
     monkeypatch.setattr(fused, "_N_SCALARS", 1000)
     assert n_planned <= _n_templates() - 15
+
+
+@pytest.mark.parametrize(("n_in", "n_out"), [(64, 64), (64, 256), (256, 64)])
+def test_states_lie_like_their_weights(n_in: int, n_out: int):
+    """So a gradient is brought to a weight and its momentum once, however these are described."""
+    graph = tr.Graph(tr.IPUModel("bow").create_device())
+    params = poplin.ConvParams(
+        type=tr.HALF, n_batch=22, field_shape=(56, 56), kernel_shape=(1, 1), n_in_chans=n_in,
+        n_out_chans=n_out,
+    )  # fmt: skip
+    weight = poplin.create_weights(graph, params, partials_type=tr.HALF)
+    state = poputil.clone_in_order(graph, weight, "state", type=tr.FLOAT)
+    assert lies_like(graph, state, weight)
+    assert lies_like(graph, weight, state)
+    linear = graph.add_variable(tr.HALF, weight.shape, "linear", mapping="linear")
+    assert not lies_like(graph, linear, weight)
 
 
 class _WithMean(nn.Module):

@@ -100,11 +100,10 @@ class Folded:
             value = read(leaf) if is_node else tiles.constant(number(leaf, FLOAT), FLOAT)  # pyright: ignore[reportArgumentType]
             leaves[leaf] = _in_own_variable(tiles, value) if is_node else value
         like = _held(tiles, leaves) if tiles.destination is None else tiles.destination
-        wanted = None if like is None else _place_of(tiles.graph, like)
+        if like is not None and _place_of(tiles.graph, like) is None:
+            like = None
         placed = [
-            tensor
-            if like is None or wanted is None
-            else self._placed(tiles, leaf, tensor, like, wanted)
+            tensor if like is None else self._placed(tiles, leaf, tensor, like)
             for leaf, tensor in leaves.items()
         ]
         names = list(leaves)
@@ -130,22 +129,22 @@ class Folded:
             return Cast(operands[0], tile_type(node.meta["val"].dtype))
         return _FORMULAS[node.target](*operands)
 
-    def _placed(
-        self, tiles: Tiles, leaf: object, tensor: Tensor, target: Tensor, wanted: tuple[object, ...]
-    ) -> Tensor:
+    def _placed(self, tiles: Tiles, leaf: object, tensor: Tensor, target: Tensor) -> Tensor:
         """A value that several expressions read where they write: it is brought there once."""
         if tensor.shape != target.shape or not isinstance(leaf, fx.Node):
             return tensor
-        if self.n_readers(leaf) < 2 or _place_of(tiles.graph, tensor) == wanted:
+        if self.n_readers(leaf) < 2 or lies_like(tiles.graph, tensor, target):
             return tensor
-        key = ("placed", leaf, wanted)
-        if key not in tiles.shared:
-            name = f"{tiles.name}/placed"
-            own = poputil.clone_in_order(tiles.graph, target, name, type=tensor.type)
-            flat, (source,) = poputil.in_memory_order(own, [tensor])
-            tiles.sequence.add(Copy(source, flat))
-            tiles.shared[key] = own
-        return tiles.shared[key]
+        known: list[Tensor] = tiles.shared.setdefault(("placed", leaf), [])
+        for own in known:
+            if lies_like(tiles.graph, own, target):
+                return own
+        name = f"{tiles.name}/placed"
+        own = poputil.clone_in_order(tiles.graph, target, name, type=tensor.type)
+        flat, (source,) = poputil.in_memory_order(own, [tensor])
+        tiles.sequence.add(Copy(source, flat))
+        known.append(own)
+        return own
 
 
 # Scalars in one vector, such as the steps of all weights, from which on each gets a variable.
@@ -188,6 +187,28 @@ def _place_of(graph: Graph, tensor: Tensor) -> tuple[object, ...] | None:
     if key is None:
         return None
     return *key, poputil.tiles_of_variable(graph, int(tensor.variable_ids()[0]))
+
+
+def lies_like(graph: Graph, tensor: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of a shape lie alike: the same order in memory, on the same tiles.
+
+    A clone may be described otherwise than what it is a clone of.
+    """
+    place, other_place = _place_of(graph, tensor), _place_of(graph, other)
+    if place is None or other_place is None or place == other_place:
+        return place is not None and place == other_place
+    if place[-1] != other_place[-1]:  # the tiles
+        return False
+    flat, (second,) = poputil.in_memory_order(other, [tensor])
+    return _whole_variable(flat) and _whole_variable(second)
+
+
+def _whole_variable(flat: Tensor) -> bool:
+    """Whether these are the elements of a variable, all of them and in its order."""
+    whole = variable_tensor(flat.variables, int(flat.variable_ids()[0]))
+    runs = flat.runs()
+    is_one = len(runs.start) == 1 and int(runs.stride[0]) == 1
+    return is_one and whole.n_elems == flat.n_elems
 
 
 def _is_simple(node: fx.Node) -> bool:
