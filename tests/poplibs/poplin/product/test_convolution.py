@@ -8,6 +8,7 @@ import pytest
 import tremula as tr
 from tests.poplibs.run_op import small_graph
 from tremula import hardware as chips
+from tremula.compiler.compile import compile_graph
 from tremula.poplibs import poplin
 from tremula.poplibs.poplin.product.blocks import spread_together
 from tremula.poplibs.poplin.product.build import add_product
@@ -218,6 +219,40 @@ def test_weights_lie_in_whole_groups():
     mapping = graph.get_tile_mapping(weights)
     n_of_tile = np.bincount(mapping.tile, weights=mapping.end - mapping.begin)
     assert set(n_of_tile[n_of_tile > 0].tolist()) == {256}
+
+
+def test_weights_are_transposed_where_they_go():
+    """A tile transposes what it then has of the weights for a gradient: nothing is sent again."""
+    graph, sequence = tr.Graph(tr.IPUModel("bow").create_device()), tr.Sequence()
+    params = poplin.ConvParams(
+        type=tr.HALF, n_batch=22, field_shape=(56, 56), kernel_shape=(1, 1), n_in_chans=64,
+        n_out_chans=64,
+    )  # fmt: skip
+    weights = poplin.create_weights(graph, params, partials_type=tr.HALF)
+    deltas = poplin.create_input(graph, params, partials_type=tr.HALF)
+    poplin.convolution(
+        graph, deltas, weights, poplin.input_gradient_params(params), sequence,
+        transpose_and_flip_weights=True, partials_type=tr.HALF,
+    )  # fmt: skip
+    executable = compile_graph(graph, sequence)
+    (turning,) = [s for s in executable.compute_sets if s.name.endswith("Transpose")]
+    (table,) = turning.tables
+    exchange = executable.analysis.exchanges.of_compute_set(executable.compute_sets.index(turning))
+    assert len(np.unique(table.tile)) == 16
+    assert exchange.before is None
+    assert exchange.after is None
+
+
+def test_weight_gradients_lie_in_groups_of_channels():
+    """A tile that adds up partial results of a weight update has whole groups of 16 channels."""
+    graph = tr.Graph(tr.IPUModel("bow").create_device())
+    params = poplin.ConvParams(
+        type=tr.HALF, n_batch=22, field_shape=(56, 56), kernel_shape=(1, 1), n_in_chans=64,
+        n_out_chans=64,
+    )  # fmt: skip
+    plan = poplin.convolution_plan(graph, params, is_update=True, partials_type=tr.HALF)
+    result = columns_of(plan).result_map
+    assert not ((result.end - result.begin) % 16).any()
 
 
 def test_a_position_of_inputs_lies_on_one_tile():

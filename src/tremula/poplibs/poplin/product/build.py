@@ -75,8 +75,8 @@ def arranged(
         sequence.add(Copy(tensor, view_of(stored)))
     else:
         columns = cached_columns(plan)
-        users = columns.left_users if operand == "left" else columns.right_users
-        add_turning(graph, tensor, dim, stored, users, sequence, f"{name}/{operand}")
+        parts = columns.left_parts if operand == "left" else columns.right_parts
+        add_turning(graph, tensor, dim, stored, parts, sequence, f"{name}/{operand}")
     return stored
 
 

@@ -44,7 +44,7 @@ from tremula.poplibs.poplin.product.blocks import (
 )
 from tremula.poplibs.poplin.product.methods import METHODS, Work, amp_units, seen_by_method
 from tremula.poplibs.poplin.product.plan import ProductPlan
-from tremula.poplibs.poplin.product.transpose_operand import Users
+from tremula.poplibs.poplin.product.transpose_operand import TilesOfParts
 from tremula.poplibs.poplin.product.worklists import (
     WorklistShape,
     forward_worklist,
@@ -113,8 +113,8 @@ class Columns:
     state: dict[str, Ints]
     left_map: Spread
     right_map: Spread
-    left_users: Users
-    right_users: Users
+    left_parts: TilesOfParts
+    right_parts: TilesOfParts
     result_map: Spread
     reductions: tuple[
         PartialsReduction, ...
@@ -149,6 +149,8 @@ class _Maker:
         users = self.users(result_dims)
         result_start, result_size = result_blocks.starts().ravel(), result_blocks.sizes().ravel()
         partials = self._partials(result_blocks, result_dims)
+        left_map = self._spread(part.acts_blocks, self.acts_dims, n_in, LEAST_LEFT_BYTES)
+        right_map = self._spread(right_blocks, right_dims, n_in * n_out, LEAST_RIGHT_BYTES)
         return Columns(
             left=self._left(),
             right=self._blocks_read(right_blocks, right_dims),
@@ -157,10 +159,10 @@ class _Maker:
             tile=self.at["tile"],
             step=self.at["step"],
             state=self._state(),
-            left_map=self._spread(part.acts_blocks, self.acts_dims, n_in, LEAST_LEFT_BYTES),
-            right_map=self._spread(right_blocks, right_dims, n_in * n_out, LEAST_RIGHT_BYTES),
-            left_users=Users(self.users(self.acts_dims)),
-            right_users=Users(self.users(right_dims)),
+            left_map=left_map,
+            right_map=right_map,
+            left_parts=TilesOfParts(_tiles_of_parts(part.acts_blocks, left_map)),
+            right_parts=TilesOfParts(_tiles_of_parts(right_blocks, right_map)),
             result_map=spread_over_users(
                 result_start, result_size, users, self._result_grain(result_blocks, users)
             ),
@@ -194,12 +196,13 @@ class _Maker:
         return spread_together(start, size, users, grain, n_least)
 
     def _result_grain(self, blocks: OperandBlocks, users: Ints) -> Ints | int:
-        """What stays together of a result: the channels of a group, as in PopLibs' reductions."""
+        """What stays together of a result: the channels of a group.
+
+        As in PopLibs' reductions, also of weight updates (ConvReduce.cpp, partialGroupedReduce).
+        """
         plan = self.plan
-        grain = plan.chip.vector_width(plan.problem.out_type)
-        if plan.problem.is_update:
-            return grain
-        return _whole_rows(blocks, users, max(channels_together(plan)[1], grain))
+        grain = max(channels_together(plan)[1], plan.chip.vector_width(plan.problem.out_type))
+        return grain if plan.problem.is_update else _whole_rows(blocks, users, grain)
 
     def _block_index(self, blocks: OperandBlocks, dims: list[str]) -> Ints:
         return np.ravel_multi_index([self.at[name] for name in dims], blocks.n_blocks)
@@ -333,6 +336,19 @@ class _Maker:
             pairings = tuple(t[p] for t, p in zip(tables, pairs, strict=True))
             result.append(WorklistShape(g, b, pairings, i, c))
         return which, result
+
+
+def _tiles_of_parts(blocks: OperandBlocks, spread: Spread) -> Ints:
+    """int64[n_blocks, n]: tiles of a block's parts, several times where there are fewer than n."""
+    start = blocks.starts().ravel()
+    order = np.argsort(start, kind="stable")
+    order = order[blocks.sizes().ravel()[order] > 0]
+    block = order[np.searchsorted(start[order], spread.begin, "right") - 1]
+    by_place = np.lexsort((spread.begin, block))
+    n_parts = np.bincount(block, minlength=len(start))
+    n = int(n_parts.max())
+    part = (np.cumsum(n_parts) - n_parts)[:, None] + np.arange(n) * n_parts[:, None] // n
+    return spread.tile[by_place][np.minimum(part, len(block) - 1)]
 
 
 def _whole_rows(blocks: OperandBlocks, users: Ints, grain: int) -> Ints:

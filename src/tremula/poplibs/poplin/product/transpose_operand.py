@@ -114,11 +114,11 @@ class _Turning:
 
 
 def add_turning(
-    graph: Graph, tensor: Tensor, dim: int, stored: Stored, users: "Users", sequence: Sequence,
-    name: str,
+    graph: Graph, tensor: Tensor, dim: int, stored: Stored, parts: "TilesOfParts",
+    sequence: Sequence, name: str,
 ) -> None:  # fmt: skip
     """Fill a blocked variable from a tensor whose dimension `dim` is contiguous."""
-    plan = _turning(stored.blocks, users, dim)
+    plan = _turning(stored.blocks, parts, dim)
     if tensor.type is QUARTER:  # codes are moved as bytes
         stored = Stored(stored.blocks, stored.flat.reinterpret(UNSIGNED_CHAR))
         tensor = tensor.reinterpret(UNSIGNED_CHAR)
@@ -134,19 +134,19 @@ def add_turning(
 
 
 @dataclass(frozen=True, eq=False)
-class Users:
-    """The tiles that use each block: int64[n_blocks, n_users]. Compared by identity."""
+class TilesOfParts:
+    """The tiles of each block's parts: int64[n_blocks, n]. Compared by identity."""
 
     tiles: Ints
 
 
 @lru_cache(N_PLANS)
-def _turning(blocks: OperandBlocks, users: Users, dim: int) -> _Turning:
-    """Each block is cut along its outermost dimension, a part for each of its users."""
+def _turning(blocks: OperandBlocks, parts: TilesOfParts, dim: int) -> _Turning:
+    """Each block is cut along its outermost dimension, a part for each tile that has one of its."""
     rank = len(blocks.cuts)
     split = next(d for d in range(rank) if d == dim or max(np.diff(blocks.cuts[d])) > 1)
     cuts = list(blocks.cuts)
-    cuts[split], parent, chunk = _refined(cuts[split], users.tiles.shape[1])
+    cuts[split], parent, chunk = _refined(cuts[split], parts.tiles.shape[1])
     order = (*(d for d in range(rank) if d != dim), dim)
     fine = OperandBlocks(tuple(cuts))
     turned = OperandBlocks(tuple(cuts[d] for d in order))
@@ -159,7 +159,7 @@ def _turning(blocks: OperandBlocks, users: Users, dim: int) -> _Turning:
     coarse = list(index)
     coarse[split] = parent[index[split]]
     block = np.ravel_multi_index(coarse, blocks.n_blocks)
-    tile = users.tiles[block, chunk[index[split]]]
+    tile = parts.tiles[block, chunk[index[split]]]
     ones = np.ones_like(size)
     state = {
         "n_matrices": prod(sizes[:dim], start=ones),
@@ -171,12 +171,12 @@ def _turning(blocks: OperandBlocks, users: Users, dim: int) -> _Turning:
 
 
 def _refined(cuts: tuple[int, ...], n_parts: int) -> tuple[tuple[int, ...], Ints, Ints]:
-    """Every part cut again: new boundaries, each new part's parent and its place in it."""
+    """Every part cut again: new boundaries, each new part's parent, and its place of n_parts."""
     result, parent, chunk = [0], [], []
     for j, (low, high) in enumerate(pairwise(cuts)):
         n = max(1, min(n_parts, high - low))
         ends = [low + (high - low) * (p + 1) // n for p in range(n)]
         result += ends
         parent += [j] * n
-        chunk += range(n)
+        chunk += [p * n_parts // n for p in range(n)]
     return tuple(result), np.array(parent), np.array(chunk)
