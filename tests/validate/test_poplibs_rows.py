@@ -9,7 +9,7 @@ from tremula.validate.workloads.matmul import is_of_2019
 # Row, and how far the prediction may be off today: a change of the model shows here first.
 ROWS = {
     "jia-reduce1-1216": 0.10,
-    # One value a tile: a local stage seems to be missing (docs/caveats.md); 0.27 before PopLibs' hash
+    # One value a tile: a local stage seems to be missing (docs/caveats.md)
     "jia-reduce-w1": 0.29,
     "popsparse-dense-FP32-1024-16": 0.25,
     "popsparse-fs512-static": 0.12,
