@@ -162,7 +162,7 @@ def shift_right_sign_extend(a: Operand, b: Operand) -> Expr:
 def select(a: Operand, b: Operand, c: Operand) -> Expr:
     """The first where the third is true, else the second."""
 def clamp(a: Operand, b: Operand, c: Operand) -> Expr:
-    """The first, held between the second and the third."""
+    """The first, clamped to the range from the second to the third."""
 def gcd(a: Operand, b: Operand) -> Expr:
     """The greatest common divisor; 0 of two zeros."""
 def chebyshev(a: Operand, b: Operand, c: Operand) -> Expr:

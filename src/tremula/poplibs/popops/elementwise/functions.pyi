@@ -598,11 +598,11 @@ def select_in_place(graph: Graph, a: Tensor, b: Operand, c: Operand, sequence: S
 def select_with_output(graph: Graph, a: Operand, b: Operand, c: Operand, out: Tensor, sequence: Sequence, name: str = "") -> None:
     """The first where the third is true, else the second, to `out`."""
 def clamp(graph: Graph, a: Operand, b: Operand, c: Operand, sequence: Sequence, name: str = "") -> Tensor:
-    """The first, held between the second and the third."""
+    """The first, clamped to the range from the second to the third."""
 def clamp_in_place(graph: Graph, a: Tensor, b: Operand, c: Operand, sequence: Sequence, name: str = "") -> None:
-    """The first, held between the second and the third, written over the first operand."""
+    """The first, clamped to the range from the second to the third, written over the first operand."""
 def clamp_with_output(graph: Graph, a: Operand, b: Operand, c: Operand, out: Tensor, sequence: Sequence, name: str = "") -> None:
-    """The first, held between the second and the third, to `out`."""
+    """The first, clamped to the range from the second to the third, to `out`."""
 def gcd(graph: Graph, a: Operand, b: Operand, sequence: Sequence, name: str = "") -> Tensor:
     """The greatest common divisor; 0 of two zeros."""
 def gcd_in_place(graph: Graph, a: Tensor, b: Operand, sequence: Sequence, name: str = "") -> None:
