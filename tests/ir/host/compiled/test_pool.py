@@ -1,5 +1,6 @@
 """The compiling process: what it is sent, what it answers, and what happens when it fails."""
 
+import gc
 import io
 import operator
 import os
@@ -45,6 +46,8 @@ def without_inductor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def stored(request: CompileRequest, _n_threads: int) -> None:
         if request.key.startswith("bad"):
             raise ValueError("cannot be compiled" + request.key[3:])
+        if request.key.startswith("slow") and gc.isenabled():
+            raise ValueError("it collects garbage")
         if request.key.startswith("dead"):
             os.kill(os.getpid(), signal.SIGKILL)
         text = f"def call(args):\n    return {len(request.results)}\n"
@@ -97,6 +100,26 @@ def test_each_request_is_answered():
     assert "cannot be compiled" in errors[1]
     assert store.stored_function("good" * 8) is not None
     assert running.compile([request("next" * 8)]) == [""], "it goes on"
+
+
+@pytest.mark.usefixtures("without_inductor")
+def test_forks_collect_no_garbage():
+    """A collection would copy what a fork shares with its parent: all of PyTorch."""
+    running = pool.running_pool()
+    assert running is not None
+    assert running.compile([request("slow" * 8)]) == [""]
+
+
+def test_what_cannot_be_prepared_is_left_to_the_forks(monkeypatch: pytest.MonkeyPatch):
+    """Such as a driver of Triton on a computer without a C compiler."""
+
+    def fails() -> None:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(worker, "_prepare", fails)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # as in the process, since importing Inductor warns
+        worker._load()
 
 
 @pytest.mark.usefixtures("without_inductor")
