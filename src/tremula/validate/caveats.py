@@ -88,6 +88,12 @@ CAVEATS = (
         r"^m-gpt2-xl.*--[678]$",
     ),
     Caveat(
+        "Remaps of PopRT",
+        "DeBERTa's program copies results of products, and operands of sums, to an even layout. For "
+        "which of them PopRT does so is not public, and none is modelled.",
+        r"^m-deberta",
+    ),
+    Caveat(
         "MLPerf's BERT on eight chips a replica",
         "Attention and dense parts count as half a layer each; clipping by the norm of all "
         "gradients and updates of the optimizer from the host are not modelled.",
