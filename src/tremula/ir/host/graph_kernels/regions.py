@@ -349,16 +349,24 @@ def _is_computed_early(space: RowSpace, node: fx.Node, at: set[int], levels: Lev
             rows.add(row)
             waiting += space.operands_of(row)
     users = {user for row in rows for user in _users(row)} - rows - {node}
-    return any(_is_multiplied_or_summed(user, space, level, levels) for user in users)
+    return _are_multiplied_or_summed(users, space, level, levels)
 
 
-def _is_multiplied_or_summed(node: fx.Node, space: RowSpace, level: int, levels: Levels) -> bool:
-    """Whether a product or a sum of a level takes a value, maybe through row-wise operations."""
-    if node not in space or levels.of[node] != level:
-        return False
-    if node in space.sums or roles.weight_of(node):
-        return True
-    return any(_is_multiplied_or_summed(user, space, level, levels) for user in _users(node))
+def _are_multiplied_or_summed(
+    nodes: set[fx.Node], space: RowSpace, level: int, levels: Levels
+) -> bool:
+    """Whether a product or a sum of a level takes one of some values, maybe in several steps."""
+    seen: set[fx.Node] = set()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node in seen or node not in space or levels.of[node] != level:
+            continue
+        if node in space.sums or roles.weight_of(node):
+            return True
+        seen.add(node)
+        waiting += _users(node)
+    return False
 
 
 def _cone(
