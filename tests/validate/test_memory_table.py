@@ -102,6 +102,20 @@ def test_layers_of_the_last_stage_keep_the_results_of_their_halves():
     assert fullest_tile(training, built, np.zeros(3), [0])["stash"] == 2 * 40 * 2 / 4
 
 
+def test_checkpoints_of_8_bits_take_half_but_in_the_last_stage():
+    """MLPerf's BERT of v2.0 casts what waits for another stage."""
+    training = example(equal_layers((2, 3, 3)), MeasuredOptimizer(kind="sgd"))
+    training = replace(training, returns=True, layers_return=True)
+    eight_bits = replace(training, checkpoint_bytes=1)
+    built = memory_with(3, waiting=[0, 40, 0])
+    own, cast = (
+        [fullest_tile(one, built, np.zeros(3), [chip])["stash"] for chip in (0, 1)]
+        for one in (training, eight_bits)
+    )
+    assert cast == [own[0], own[1] / 2]
+    assert own[1] > 0
+
+
 def test_layers_have_the_proportion_of_their_chip():
     """What products may take differs between chips: there is a build for each."""
     training = example(equal_layers((3, 7, 7)), MeasuredOptimizer(kind="sgd"))

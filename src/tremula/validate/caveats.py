@@ -89,8 +89,8 @@ CAVEATS = (
     ),
     Caveat(
         "Remaps of PopRT",
-        "DeBERTa's program copies results of products, and operands of sums, to an even layout. For "
-        "which of them PopRT does so is not public, and none is modelled.",
+        "DeBERTa's program copies results of products, and operands of sums, to an even layout. "
+        "For which of them PopRT does so is not public, and none is modelled.",
         r"^m-deberta",
     ),
     Caveat(

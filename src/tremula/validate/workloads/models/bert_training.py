@@ -104,6 +104,7 @@ def mlperf(row: MeasuredRow, chip_name: str) -> ModelledValue:
         proportions=program.proportions,
         returns=True,
         layers_return=True,
+        checkpoint_bytes=program.checkpoint_bytes,
         micro_batch_items=2 * program.micro_batch,
         host_s=loaded_host_seconds(replicas),  # each step has its batch of real data
     )

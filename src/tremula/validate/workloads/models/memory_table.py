@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from tremula.base.storage.atomic_file import write_text
+from tremula.base.types import HALF
 from tremula.validate.page import split_page
 from tremula.validate.rows import DATA, MeasuredRow, read_rows
 from tremula.validate.saved_rows import SavedRecords
@@ -187,7 +188,8 @@ def _stashed(training: Training, chip: int) -> np.ndarray:
     it again: a built layer has its input from another chip. Layers of the last stage wait for none,
     and keep the results of their two halves.
     """
-    parts, ratios = np.array(training.of.parts[chip]), _slot_ratios(training, chip)
+    parts = np.array(training.of.parts[chip])
+    ratios = _slot_ratios(training, chip) * training.checkpoint_bytes / HALF.n_bytes
     layers = 1 + np.flatnonzero(parts[1:])
     if parts[0] and len(layers):
         if training.layers_return:

@@ -62,6 +62,7 @@ class MeasuredOptimizer:
 
     kind: str  # lamb, adam, sgd, rmsprop
     first_is_half: bool = False
+    second_is_half: bool = False  # of LAMB and Adam
     accumulates_in_float: bool = False
     is_off_chip: bool = False
     is_sharded: bool = False
@@ -70,8 +71,8 @@ class MeasuredOptimizer:
     @property
     def state_bytes(self) -> int:
         """Of a parameter's moments."""
-        first = 2 if self.first_is_half else 4
-        return {"lamb": first + 4, "adam": first + 4, "sgd": 2, "rmsprop": 8}[self.kind]
+        both = (2 if self.first_is_half else 4) + (2 if self.second_is_half else 4)
+        return {"lamb": both, "adam": both, "sgd": 2, "rmsprop": 8}[self.kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,7 @@ class Training:
     proportions: tuple[float, ...]  # of memory, of each chip; one: of all
     returns: bool = False  # the last stage is on the first chip again
     layers_return: bool = False  # with the first chip's layers, which are not in the first stage
+    checkpoint_bytes: int = 2  # of an element that waits for backward; of the last stage two
     updates_per_call: int = 1
     micro_batch_items: float = 1.0
     n_io_tiles: int = 0
@@ -246,16 +248,17 @@ def _optimizer(
     from poptorch import optim
 
     first = torch.half if chosen.first_is_half else torch.float
+    second = torch.half if chosen.second_is_half else torch.float
     total = torch.float if chosen.accumulates_in_float else torch.half
     if chosen.kind == "lamb":
         return optim.LAMB(
             parameters, lr=1e-3, bias_correction=chosen.corrects_bias, accum_type=total,
-            first_order_momentum_accum_type=first,
+            first_order_momentum_accum_type=first, second_order_momentum_accum_type=second,
         )  # fmt: skip
     if chosen.kind == "adam":
         return optim.AdamW(
             parameters, lr=1e-3, bias_correction=chosen.corrects_bias, accum_type=total,
-            first_order_momentum_accum_type=first,
+            first_order_momentum_accum_type=first, second_order_momentum_accum_type=second,
         )  # fmt: skip
     if chosen.kind == "rmsprop":
         return optim.RMSprop(parameters, lr=1e-3, momentum=0.9)
