@@ -150,6 +150,13 @@ def test_io_tiles_by_name():
     assert of_poptorch(options).tiles.lowering.n_io_tiles == 32
 
 
+def test_dithering_reaches_the_lowering_of_convolutions():
+    options = poptorch.Options()
+    assert not of_poptorch(options).tiles.lowering.dithers_convolutions
+    options.Training.setConvolutionDithering(True)
+    assert of_poptorch(options).tiles.lowering.dithers_convolutions
+
+
 @pytest.mark.parametrize(
     ("choice", "recomputes_stages", "recomputation"),
     [(None, True, None), (0, False, None), (1, True, "popart"), (2, True, "norms"),

@@ -10,6 +10,7 @@ class LoweringOptions:
     """Choices of the user that change how operations are planned."""
 
     partials_type: str | None = None  # of products: "half" or "float"
+    dithers_convolutions: bool = False  # they begin at tiles that their dimensions choose
     available_memory: dict[int, float] = field(default_factory=dict)  # by chip
     is_training: bool = False
     rounds_stochastically: bool = False  # halves, to one of the two neighbours at random

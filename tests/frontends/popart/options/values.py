@@ -18,5 +18,5 @@ def other_value(row: SessionOption) -> object:
         "floating point": lambda: row.default + 1.0,
         "string": lambda: row.default + "half",
         "set / vector": lambda: [7] if row.default is None else type(row.default)([7]),
-        "map": lambda: {"debug.allowOutOfMemory": "true"},
+        "map": lambda: {"debug.allowOutOfMemory": "true", "enableConvDithering": "true"},
     }[row.kind]()

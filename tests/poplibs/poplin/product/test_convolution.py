@@ -105,6 +105,47 @@ def test_every_split_of_an_update(splits):
     assert np.allclose(got, expected.transpose(0, 3, 4, 2, 1), atol=1e-3)
 
 
+@pytest.mark.parametrize("splits", FORWARD_SPLITS)
+def test_a_product_begins_at_any_tile(splits):
+    """All of it moves along: operands, vertices and stages of reductions; its results are equal."""
+    acts, weights = arrays_of(PARAMS, acts_shape, weights_shape)
+    results, maps = [], []
+    for start_tile, goes_down in ((0, False), (17, False), (6, True)):
+        graph, sequence = small_graph(24), tr.Sequence()
+        plan = ProductPlan(
+            problem_of(False), graph.target.chip, 24, "AMP", tr.FLOAT, splits, 8, 16,
+            start_tile=start_tile, goes_down=goes_down,
+        )  # fmt: skip
+        x = graph.add_variable(tr.FLOAT, acts.shape, "x", mapping="linear")
+        w = graph.add_variable(tr.FLOAT, weights.shape, "w", mapping="linear")
+        left = x.reshape((3, 2, 10, 9, 11)).dim_shuffle([1, 0, 3, 4, 2])
+        right = w.dim_shuffle([0, 3, 4, 2, 1])
+        out = add_product(graph, plan, left, right, sequence, "conv")
+        maps.append(graph.get_tile_mapping(out).tile)
+        results.append(run(graph, sequence, [(x, acts), (w, weights)], out))
+    assert all(np.array_equal(results[0], result) for result in results)
+    assert np.array_equal((maps[0] + 17) % 24, maps[1])
+    assert np.array_equal(23 - (maps[0] + 6) % 24, maps[2])
+
+
+def test_passes_of_a_convolution_that_dithers_begin_together():
+    """Weights stay where they are for the gradients of inputs and of weights."""
+    graph = tr.Graph(tr.IPUModel("bow").create_device())
+    params = poplin.ConvParams(
+        type=tr.HALF, n_batch=2, field_shape=(28, 28), kernel_shape=(3, 3), n_in_chans=64,
+        n_out_chans=128, stride=(2, 2), padding_lower=(1, 1), padding_upper=(1, 1),
+    )  # fmt: skip
+    back = poplin.input_gradient_params(params)
+    plans = [
+        poplin.convolution_plan(graph, one, is_update=is_update, enable_conv_dithering=True)
+        for one, is_update in ((params, False), (back, False), (params, True))
+    ]
+    assert len({(plan.start_tile, plan.goes_down) for plan in plans}) == 1
+    assert plans[0].start_tile > 0
+    assert plans[0].start_tile % 2 == 0, "a pair of tiles shares its bus"
+    assert poplin.convolution_plan(graph, params).start_tile == 0
+
+
 def test_created_operands_are_not_rearranged():
     """Input and weights made for a convolution are used where they are, halos exchanged."""
     for params in (PARAMS, _of_one_tap()):

@@ -205,7 +205,9 @@ class SessionOptions:
     engineOptions: dict[str, str] = option(
         {}, TILES + "options of the engine", "tiles.engine_options"
     )
-    convolutionOptions: dict[str, str] = option({})
+    convolutionOptions: dict[str, str] = option(
+        {}, TILES + "enableConvDithering: where they begin", "tiles.lowering.dithers_convolutions"
+    )
     matmulOptions: dict[str, str] = option({})
     lstmOptions: dict[str, str] = option({})
     reportOptions: dict[str, str] = option({})

@@ -94,9 +94,17 @@ def convolution(
     return result
 
 
+def _options(tiles: Tiles) -> dict[str, Any]:
+    """The user's choices for convolutions: those for products, and where they begin."""
+    options = tiles.product_options()
+    if tiles.options.dithers_convolutions:
+        options["enable_conv_dithering"] = True
+    return options
+
+
 def _forward(tiles: Tiles, conv: _Convolution, x: Tensor, weights: Tensor) -> Tensor:
     return poplin.convolution(
-        tiles.graph, x, weights, conv.plain, tiles.sequence, tiles.name, **tiles.product_options()
+        tiles.graph, x, weights, conv.plain, tiles.sequence, tiles.name, **_options(tiles)
     )
 
 
@@ -104,7 +112,7 @@ def _input_gradient(tiles: Tiles, conv: _Convolution, x: Tensor, weights: Tensor
     params = poplin.input_gradient_params(conv.plain)
     return poplin.convolution(
         tiles.graph, x, weights, params, tiles.sequence, tiles.name,
-        transpose_and_flip_weights=True, **tiles.product_options(),
+        transpose_and_flip_weights=True, **_options(tiles),
     )  # fmt: skip
 
 
@@ -139,7 +147,7 @@ def convolution_backward(
 def _weight_gradient(tiles: Tiles, conv: _Convolution, acts: Tensor, deltas: Tensor) -> Tensor:
     result = poplin.calculate_weight_deltas(
         tiles.graph, deltas, acts, conv.plain, tiles.sequence, f"{tiles.name}/weights",
-        **tiles.product_options(),
+        **_options(tiles),
     )  # fmt: skip
     return conv.from_weights(result)
 
@@ -160,7 +168,7 @@ def convolution_input(tiles: Tiles, node: fx.Node) -> Tensor | None:
         return None
     conv = _of_node(tiles, node)
     params = poplin.input_gradient_params(conv.plain) if conv.is_transposed else conv.plain
-    return poplin.create_input(tiles.graph, params, tiles.name, **tiles.product_options())
+    return poplin.create_input(tiles.graph, params, tiles.name, **_options(tiles))
 
 
 @prefers_layout("convolution", 1)
@@ -169,7 +177,7 @@ def convolution_weight(tiles: Tiles, node: fx.Node) -> Tensor | None:
     if not prod(tiles.out_shape):
         return None
     conv = _of_node(tiles, node)
-    options = tiles.product_options()
+    options = _options(tiles)
     if not conv.is_transposed:
         created = poplin.create_weights(tiles.graph, conv.plain, tiles.name, **options)
         return conv.from_weights(created)

@@ -28,7 +28,7 @@ Serial steps have parts of the output channels, one after the other. Each is red
 begins, so a tile holds the partial results of one step.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
@@ -122,7 +122,38 @@ class Columns:
 
 
 def columns_of(plan: ProductPlan) -> Columns:
-    return _Maker(plan).columns()
+    columns = _Maker(plan).columns()
+    return _moved(plan, columns) if plan.start_tile or plan.goes_down else columns
+
+
+def _moved(plan: ProductPlan, columns: Columns) -> Columns:
+    """Columns that begin at tile 0, with all of them moved to where a plan begins."""
+
+    def tile(tiles: Ints) -> Ints:
+        moved = (tiles + plan.start_tile) % plan.n_tiles
+        return plan.n_tiles - 1 - moved if plan.goes_down else moved
+
+    def spread(one: Spread) -> Spread:
+        return one._replace(tile=tile(one.tile))
+
+    reductions = tuple(
+        PartialsReduction(
+            spread(one.partials_map),
+            tuple(replace(stage, tile=tile(stage.tile)) for stage in one.stages),
+            tuple(map(spread, one.stage_maps)),
+        )
+        for one in columns.reductions
+    )
+    return replace(
+        columns,
+        tile=tile(columns.tile),
+        left_map=spread(columns.left_map),
+        right_map=spread(columns.right_map),
+        left_parts=TilesOfParts(tile(columns.left_parts.tiles)),
+        right_parts=TilesOfParts(tile(columns.right_parts.tiles)),
+        result_map=spread(columns.result_map),
+        reductions=reductions,
+    )
 
 
 class _Maker:

@@ -38,7 +38,8 @@ class ProductOptions(TypedDict, total=False):
     of exchange then, and without a bound on memory, it takes the plan that needs least memory of
     those within this percentage of the fastest. 0, the default, plans as PopLibs does since 2020.
     With `expands_dims` a plan may move kernel dimensions into input channels, as PopLibs'
-    `expandDims` does.
+    `expandDims` does. With `enable_conv_dithering` it begins at a tile that a hash of its
+    dimensions chooses, and else at the first, where weights of small products pile up.
 
     Partial sums of floats are always floats, those of 8-bit floats always halves: the matrix unit
     supports nothing else.
@@ -50,6 +51,7 @@ class ProductOptions(TypedDict, total=False):
     cycle_backoff_percent: float
     columns_are_positions: bool | None  # None: as the planner finds cheaper
     expands_dims: bool
+    enable_conv_dithering: bool
 
 
 def mat_mul(
@@ -330,6 +332,7 @@ def plan_options(options: ProductOptions) -> PlanOptions:
         options.get("available_memory_proportion", 0.6),
         options.get("cycle_backoff_percent", 0.0),
         options.get("expands_dims", False),
+        options.get("enable_conv_dithering", False),
     )
 
 

@@ -92,6 +92,8 @@ class ProductPlan:
     temp_bytes: int = field(hash=False, compare=False, default=0)
     memory_bound: int = field(hash=False, compare=False, default=0)
     bound_was_met: bool = field(hash=False, compare=False, default=True)
+    start_tile: int = 0  # of the first part; the others follow, on tiles modulo all
+    goes_down: bool = False  # tiles are counted from the last one
 
     @property
     def cycles(self) -> int:

@@ -24,6 +24,7 @@ from tremula.poplibs.poplin.product.plan import (
     narrowed,
 )
 from tremula.poplibs.poplin.product.vertices import reduce_cycles
+from tremula.poplibs.poputil.shape_hash import hashed
 from tremula.poplibs.registry import PoplibsError
 
 Ints = np.ndarray
@@ -280,6 +281,7 @@ class PlanOptions:
     available_memory_proportion: float = 0.6
     cycle_backoff_percent: float = 0.0
     expands_dims: bool = False
+    dithers: bool = False  # begins at a tile that its dimensions choose
 
     def __post_init__(self) -> None:
         if self.partials_type not in (FLOAT, HALF):
@@ -355,11 +357,27 @@ def _planned(
         most = int(unbound[0].cycles * (1 + options.cycle_backoff_percent / 100))
         result, bound = _smallest(parallel, most), 0
     choice, variant = result or unbound
+    start_tile, goes_down = _start(problem, chip, n_tiles) if options.dithers else (0, False)
     return ProductPlan(
         problem, chip, n_tiles, variant.method, variant.partials, choice.splits,
         variant.in_grain, variant.out_grain, variant.channel_form, choice.costs, choice.temp_bytes,
         bound or choice.temp_bytes, not bound or choice.temp_bytes <= bound,
+        start_tile=start_tile, goes_down=goes_down,
     )  # fmt: skip
+
+
+def _start(problem: ProductProblem, chip: Chip, n_tiles: int) -> tuple[int, bool]:
+    """Where a product begins, and whether it goes on downwards: by PopLibs' hash.
+
+    (ConvPlan.cpp, `getStartTile`.) Of a convolution, and of the gradients of its input and its
+    weights, it is equal: the field is that of the forward pass, which is the larger one, and the
+    product of other dimensions does not depend on their order.
+    """
+    field = [max(dim.n_in, dim.n_out) for dim in problem.fields]
+    others = problem.n_batch * problem.n_in * problem.n_out
+    seed = hashed([problem.n_groups, *field, others])
+    width = chip.n_tiles_per_exchange_bus
+    return seed % int(ceil_div(n_tiles, width)) * width, bool(seed % 2)
 
 
 def _estimates(

@@ -213,11 +213,12 @@ class EfficientNetProgram:
     optimizer: MeasuredOptimizer
     updates_per_call: int
     n_host_processes: int = 0  # that copy images from shared memory
+    dithers_convolutions: bool = False
 
 
 EFFICIENTNET = (
     EfficientNetProgram(framework="tf1", micro_batch=3, global_batch=6144, proportion=0.4,
-                        optimizer=_MOMENTUM, updates_per_call=2),
+                        optimizer=_MOMENTUM, updates_per_call=2, dithers_convolutions=True),
     EfficientNetProgram(framework="poptorch", micro_batch=4, global_batch=1024, proportion=0.1,
                         optimizer=MeasuredOptimizer(kind="rmsprop", is_sharded=True),
                         updates_per_call=4, n_host_processes=2),
@@ -245,6 +246,7 @@ def efficientnet_b4(row: MeasuredRow, chip_name: str) -> ModelledValue:
             updates_per_call=program.updates_per_call,
             micro_batch_items=program.micro_batch,
             n_host_processes=program.n_host_processes,
+            dithers_convolutions=program.dithers_convolutions,
         ),
         chip_name,
     )

@@ -88,6 +88,7 @@ class Training:
     returns: bool = False  # the last stage is on the first chip again
     layers_return: bool = False  # with the first chip's layers, which are not in the first stage
     checkpoint_bytes: int = 2  # of an element that waits for backward; of the last stage two
+    dithers_convolutions: bool = False  # they begin at tiles that their dimensions choose
     updates_per_call: int = 1
     micro_batch_items: float = 1.0
     n_io_tiles: int = 0
@@ -236,6 +237,8 @@ def _choose(
     if keeps_states_off:
         away = poptorch.TensorLocationSettings().useOnChipStorage(False)
         options.TensorLocations.setOptimizerLocation(away)
+    if training.dithers_convolutions:
+        options.Training.setConvolutionDithering(True)
     if training.n_io_tiles:
         options.TensorLocations.numIOTiles(training.n_io_tiles)
 
