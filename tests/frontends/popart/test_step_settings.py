@@ -151,6 +151,7 @@ def test_io_tiles_by_name():
 
 
 def test_dithering_reaches_the_lowering_of_convolutions():
+    """PopTorch's setter stores it among the options of convolutions, which tiles read."""
     options = poptorch.Options()
     assert not of_poptorch(options).tiles.lowering.dithers_convolutions
     options.Training.setConvolutionDithering(True)
