@@ -332,7 +332,7 @@ def _is_worth_storing(space: RowSpace, node: fx.Node, at: set[int], levels: Leve
 
 
 def _is_computed_early(space: RowSpace, node: fx.Node, at: set[int], levels: Levels) -> bool:
-    """Whether a sum over features is stored by a kernel of its own level, not computed above.
+    """Whether a sum over features is stored by a kernel of the same level, not computed above.
 
     A kernel of that level has the rows in registers, if it multiplies or sums them. One above would
     read the rows again: those of all interactions, in the gradient of distances.

@@ -327,7 +327,7 @@ class _ReductionBuilder:
         """Partials on the tiles that join them last.
 
         A result of our own is spread or where partials are, whichever is cheaper. Else these are
-        the tiles of `out` or, where few of them have it all, others, begun at a tile of their own.
+        the tiles of `out` or, where few of them have it all, others from a hashed tile on.
         """
         target = self.graph.target
         n_tiles, chip = target.n_tiles, target.chip

@@ -88,7 +88,7 @@ def _add_up(output: KernelOutput, tiles: TritonTiles) -> None:
     tile, width = tiles.flat_live_rows(role.source)
     column, inner = tiles.flat_columns(sizes, width)
     total = f"s_{output.name}"
-    # Several warps have rows of their own: their sums meet once, behind the loop.
+    # Each warp sums different rows: their sums are added once, behind the loop.
     text.before.append(f"{total} = tl.zeros([BLOCK, {width}], tl.float32)")
     text.inside.append(f"{total} += {tile}")
     offsets = f"{output.name} + segment * {prod(sizes)} + {column}[None, :]"
