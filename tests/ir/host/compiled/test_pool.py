@@ -18,7 +18,7 @@ from torch import fx
 
 from tests.ir.host.programs.test_equal_layers import Layered
 from tests.ir.steps import captured, training_step
-from tremula.ir.host.compiled import pool, store, worker
+from tremula.ir.host.compiled import pool, prepare, store, worker
 from tremula.ir.host.compiled.functions import CompiledFunction, FunctionRecord
 from tremula.ir.host.compiled.requests import (
     CompileRequest,
@@ -55,7 +55,7 @@ def without_inductor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     for module in pool, worker:  # nothing here uses a GPU, if there is one
         monkeypatch.setattr(module, "may_fork", lambda: True)
-    monkeypatch.setattr(worker, "_load", lambda: None)
+    monkeypatch.setattr(worker, "load", lambda: None)
     monkeypatch.setattr(worker, "compile_request", stored)
     pool.start_pool()
     yield
@@ -116,10 +116,10 @@ def test_what_cannot_be_prepared_is_left_to_the_forks(monkeypatch: pytest.Monkey
     def fails() -> None:
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr(worker, "_prepare", fails)
+    monkeypatch.setattr(prepare, "prepare_generators", fails)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # as in the process, since importing Inductor warns
-        worker._load()
+        prepare.load()
 
 
 @pytest.mark.usefixtures("without_inductor")
@@ -135,7 +135,7 @@ def test_a_process_that_ended_answers_nothing():
 def test_warnings_do_not_end_the_process(monkeypatch: pytest.MonkeyPatch):
     """Scripts that make warnings errors have a compiling process, too."""
     monkeypatch.setattr(pool, "may_fork", lambda: True)
-    monkeypatch.setattr(worker, "_load", lambda: warnings.warn("old", DeprecationWarning, 2))
+    monkeypatch.setattr(worker, "load", lambda: warnings.warn("old", DeprecationWarning, 2))
     monkeypatch.setattr(worker, "compile_request", lambda *_: None)
     pool.start_pool()
     try:
@@ -169,7 +169,7 @@ def framed(content: bytes) -> bytes:
 
 def test_the_process_lives_as_long_as_models_need_it(monkeypatch: pytest.MonkeyPatch):
     """Two models share it; a variable turns it off."""
-    monkeypatch.setattr(worker, "_load", lambda: None)
+    monkeypatch.setattr(worker, "load", lambda: None)
     pool.start_pool()
     pool.start_pool()
     first = pool.running_pool()

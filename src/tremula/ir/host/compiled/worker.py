@@ -6,7 +6,6 @@ A request is a list of functions, which are compiled at the same time and stored
 is its number and what went wrong, if anything. The process ends when its input does.
 """
 
-import contextlib
 import ctypes
 import gc
 import os
@@ -14,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO
 
+from tremula.ir.host.compiled.prepare import load
 from tremula.ir.host.compiled.requests import CompileRequest, receive_requests, send_answer
 
 _NOT_INITIALIZED = 3  # what the driver answers before its first use
@@ -31,7 +31,7 @@ def main() -> None:
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     """Answer requests until there are no more."""
-    _load()
+    load()
     # In a fork, each collection would visit, and copy, all of this: 0.2 to 0.4 s.
     gc.freeze()
     while True:
@@ -50,34 +50,6 @@ def may_fork() -> bool:
         return True
     count = ctypes.c_int()
     return driver.cuDeviceGetCount(ctypes.byref(count)) == _NOT_INITIALIZED
-
-
-def _load() -> None:
-    """What every fork needs, once, without using a GPU: processes with a GPU cannot be forked."""
-    import torch._inductor.async_compile
-    import torch._inductor.compile_fx
-    import torch._inductor.fx_passes.joint_graph
-    import torch._inductor.lowering
-    import torch._inductor.runtime.triton_heuristics  # noqa: F401
-
-    # What fails here fails again in a fork, which reports it with the function it compiles.
-    with contextlib.suppress(Exception):
-        _prepare()
-
-
-def _prepare() -> None:
-    """Code generators, hashes of PyTorch's and Triton's files, Triton's driver (built from C)."""
-    from torch._inductor.codecache import torch_key
-    from torch._inductor.codegen.common import init_backend_registration
-    from torch._inductor.runtime.triton_compat import HAS_TRITON, triton_key
-
-    init_backend_registration()
-    torch_key()
-    if HAS_TRITON:
-        from triton.runtime.driver import driver  # pyright: ignore[reportMissingImports]
-
-        triton_key()
-        _ = driver.active
 
 
 def _compile_all(requests: Sequence[CompileRequest], answers: IO[bytes]) -> None:

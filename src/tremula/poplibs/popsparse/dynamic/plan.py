@@ -258,13 +258,16 @@ class _Costs:
         if p.partials is not p.element:
             cast = costs.cast_cycles(partials, p.partials, p.element, n_workers)
         cycles = cycles + np.where(parts_y > 1, reduced, cast)
-        is_temporary = (c.z > 1) | (p.partials is not p.element)
-        temporary_bytes = np.where(is_temporary, partial_bytes, 0) + turned_bytes
-        buckets = (
-            np.maximum(c.z - 1, 2) * self.bucket_bytes
-        )  # of the sub-group, or two on their way
-        in_product = np.where(moves, dense_bytes, 0) + buckets + temporary_bytes
-        in_reduction = np.where(parts_y > 1, partial_bytes, 0) + temporary_bytes
+        needs_cast = p.partials is not p.element
+        temporary_bytes = np.where((c.z > 1) | needs_cast, partial_bytes, 0)
+        # The other buckets of the sub-group, or two on their way.
+        buckets = np.maximum(c.z - 1, 2) * self.bucket_bytes
+        moved_bytes = np.where(moves, dense_bytes, 0)
+        in_product = moved_bytes + buckets + temporary_bytes + turned_bytes
+        # Partial results, those received from other tiles, and the sums (`addReductionCost`).
+        sum_bytes = ceil_div(partials, parts_y) * size
+        in_reduction = temporary_bytes + np.where(parts_y > 1, partial_bytes, 0)
+        in_reduction = in_reduction + np.where((parts_y > 1) | needs_cast, sum_bytes, 0)
         return cycles, np.maximum(in_product, in_reduction)
 
     def _compute(self, *, is_gradient: bool) -> Ints:
