@@ -350,7 +350,15 @@ def test_outputs_that_leave_early_are_those_of_their_call(host: str, n_iteration
 
 @needs_gpu
 def test_a_call_returns_before_the_update_is_complete():
-    """The GPU is still busy then; what reads weights waits for it."""
+    """The GPU is still busy then; what reads weights waits for it.
+
+    Other processes may delay this one until the GPU is done, so one call of several counts.
+    """
+
+    def returns_early() -> bool:
+        training(x)
+        return not torch.cuda.current_stream().query()
+
     model = Slow(4096)
     with configured(host="cuda-graph", device="cuda"):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -358,9 +366,8 @@ def test_a_call_returns_before_the_update_is_complete():
         x = torch.randn(2048, 4096)
         training(x)
         torch.cuda.synchronize()
+        assert any(returns_early() for _ in range(20))
         _, loss = training(x)
-        still_runs = not torch.cuda.current_stream().query()
         training.copyWeightsToHost()
-    assert still_runs
     assert torch.cuda.current_stream().query()
     assert torch.isfinite(loss)

@@ -11,16 +11,24 @@ import torch
 # What Inductor imports only when it compiles.
 _LATE_IMPORTS = (
     "sympy.tensor.tensor",
+    "torch._inductor.bounds",
     "torch._inductor.choices",
+    "torch._inductor.codegen.cuda.device_op_overrides",
+    "torch._inductor.codegen.memory_planning",
+    "torch._inductor.codegen.segmented_tree",
     "torch._inductor.codegen.triton",
+    "torch._inductor.compiler_bisector",
     "torch._inductor.extern_node_serializer",
     "torch._inductor.fx_passes.efficient_conv_bn_eval",
     "torch._inductor.fx_passes.freezing_patterns",
     "torch._inductor.fx_passes.mkldnn_fusion",
+    "torch._inductor.fx_passes.pad_mm",
     "torch._inductor.fx_passes.quantization",
+    "torch._inductor.hooks",
     "torch._inductor.kernel_template_choice",
     "torch._inductor.runtime.caching",
     "torch.fx.experimental.validator",
+    "triton.compiler.code_generator",
 )
 
 
