@@ -77,6 +77,20 @@ def test_plans_are_those_of_poplibs(problem, found):
     assert sizes == found
 
 
+@pytest.mark.parametrize(
+    ("n_batch", "found"), [(8192, (275252, 4, 5, 64)), (16384, (550504, 5, 1, 256))]
+)
+def test_memory_of_a_plan_counts_the_sums(n_batch, found):
+    """A reduction holds partial results, those received and its sums at once.
+
+    With 8192 columns those are 131,072 bytes twice and 13,108 of sums. With 16,384 the plan that
+    would keep to 60 % of a tile without its sums (362,288 bytes) does not with them.
+    """
+    problem = DynamicProblem(1024, 1024, n_batch, 16, 1 / 16, H, F, with_grad_a=True)
+    plan = plan_dynamic(problem, BOW, BOW.n_tiles)
+    assert (plan.n_bytes, plan.x, plan.y, plan.z) == found
+
+
 def test_uniform_patterns():
     """Rows with any non-zero, and how many each has."""
     result = [uniform(0.1, 64, 64), uniform(0.01, 32, 1024), uniform(0.5, 4, 6)]
