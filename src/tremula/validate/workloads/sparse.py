@@ -1,40 +1,27 @@
 """Sparse products of random patterns on one chip, at the width with the best rate.
 
-Of all widths the planner names the best; that one is built and costed for a random pattern. A width
-counts if its plan keeps to the usual share of the tiles' memory.
+Of all widths the planner names the best; that one is built and costed for the benchmark's pattern.
+A width counts if its plan keeps to the usual share of the tiles' memory.
 """
 
 from collections.abc import Callable
-
-import numpy as np
 
 from tremula.base.types import Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.target import IPUModel
-from tremula.poplibs.popsparse import CSRMatrix, SparsityError, dynamic, static
+from tremula.poplibs.popsparse import SparsityError, dynamic, static
 from tremula.validate.rows import MeasuredRow
 from tremula.validate.timing import Timing, time_program
 from tremula.validate.workloads.matmul import best_dense_rate, density_of, type_of
+from tremula.validate.workloads.popsparse_pattern import benchmark_pattern
 from tremula.validate.workloads.table import ModelledValue, NoWorkload, workload
 
 STATIC, DYNAMIC = "static sparse product", "dynamic sparse product"
 PROPORTION = 0.6  # of a tile's memory, the libraries' default
-SEED = 0
 # Work lists of single elements are long: wider ones take minutes to build, for 5 % more.
 _ELEMENT_WIDTHS, _BLOCK_WIDTHS = (64, 128, 256), (1024, 2048, 4096, 8192, 16384, 32768, 65536)
 _DYNAMIC_WIDTHS = (64, 128, 256, 512, *_BLOCK_WIDTHS)
-
-
-def random_pattern(m: int, k: int, side: int, density: float) -> CSRMatrix:
-    """A share of all blocks, at random."""
-    rows, columns = m // side, k // side
-    n = round(rows * columns * density)
-    chosen = np.sort(np.random.default_rng(SEED).permutation(rows * columns)[:n])
-    row, column = np.divmod(chosen, columns)
-    pointers = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=rows)))) * side * side
-    values = np.zeros(n * side * side, np.float32)
-    return CSRMatrix(m, k, values, column * side, pointers, (side, side))
 
 
 def _best_width(widths: tuple[int, ...], cycles: Callable[[int], int | None]) -> int:
@@ -49,7 +36,7 @@ def static_rate(
 ) -> ModelledValue:
     """The best rate of non-zero products with a pattern known when compiling."""
     m, k = shape
-    pattern = random_pattern(m, k, side, density)
+    pattern = benchmark_pattern(m, k, side, density)
     graph = Graph(IPUModel(chip).create_target())
 
     def planned(n: int) -> int | None:
@@ -90,7 +77,7 @@ def dynamic_rate(
         return plan.cycles if plan.n_bytes <= limit else None
 
     n = _best_width(_DYNAMIC_WIDTHS, planned)
-    pattern = random_pattern(m, k, side, density)
+    pattern = benchmark_pattern(m, k, side, density)
     partitioner = dynamic.Partitioner(params_of(n), element, target)
     known = partitioner.known(partitioner.create_sparsity_data(pattern))
 
