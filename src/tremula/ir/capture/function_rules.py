@@ -22,6 +22,7 @@ from tremula.ir.errors import CaptureError
 from tremula.ir.ops import attention as attention_ops
 from tremula.ir.ops import ctc as ctc_ops
 from tremula.ir.ops import recurrent as recurrent_ops
+from tremula.ir.ops.strided_norm import strided_group_norm
 from tremula.ir.origin import model_line
 from tremula.ir.recorder import DEVICE
 from tremula.ir.recording import Recording
@@ -324,23 +325,13 @@ def _batch_norm(
 
 def _group_norm(
     state: Recording, func: Callable, input: Tensor, num_groups: int, weight: Tensor | None = None,
-    bias: Tensor | None = None, *args: object, **kwargs: object,
+    bias: Tensor | None = None, eps: float = 1e-5, *args: object, **kwargs: object,
 ) -> Tensor:  # fmt: skip
     """A session may group strided channels: group g has channels g, g + num_groups, …"""
     n_channels = input.shape[1]
     if not state.strides_group_norms or num_groups in (1, n_channels):
-        return func(input, num_groups, weight, bias, *args, **kwargs)
-    moved = strided_channels(input, num_groups)
-    result = func(moved, num_groups, None, None, *args, **kwargs)
-    result = strided_channels(result, n_channels // num_groups)
-    shape = (-1, *[1] * (input.dim() - 2))
-    result = result if weight is None else result * weight.reshape(shape)
-    return result if bias is None else result + bias.reshape(shape)
-
-
-def strided_channels(x: Tensor, stride: int) -> Tensor:
-    """Channels 0, stride, 2 stride, …, then those from 1 on, and so on."""
-    return x.unflatten(1, (-1, stride)).transpose(1, 2).flatten(1, 2)
+        return func(input, num_groups, weight, bias, eps, *args, **kwargs)
+    return strided_group_norm(input, num_groups, weight, bias, eps)
 
 
 def _attention(  # noqa: PLR0917 - as PyTorch

@@ -62,7 +62,10 @@ _ARITHMETIC = frozenset(f"aten::{name}" for name in "add sub rsub mul div".split
 _COMPARISONS = frozenset(f"aten::{name}" for name in "eq ne lt le gt ge".split())
 # Tremula's own operations that compute with floats as they do with halves.
 _COMPUTED = frozenset(
-    {"tremula::serialized_mm", "tremula::recurrent", "tremula::recurrent_backward"}
+    """
+    tremula::serialized_mm tremula::recurrent tremula::recurrent_backward
+    tremula::strided_group_norm tremula::strided_group_norm_backward
+    """.split()
 )
 # What these give depends on the type itself: its largest number, its neighbours, its bits.
 _OF_THE_TYPE = frozenset({"aten::nan_to_num", "aten::nextafter", "aten::view"})

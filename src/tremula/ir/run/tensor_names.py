@@ -31,6 +31,7 @@ _OPERATIONS = {
     "_softmax": "Softmax", "_log_softmax": "LogSoftmax", "max_pool2d_with_indices": "MaxPool",
     "avg_pool2d": "AveragePool", "native_batch_norm": "BatchNormalization",
     "native_layer_norm": "LayerNormalization", "native_group_norm": "GroupNormalization",
+    "strided_group_norm": "GroupNormalization",
     "embedding": "Gather", "native_dropout": "Dropout", "nll_loss_forward": "Nll", "sub": "Sub",
     "t": "Transpose", "permute": "Transpose", "view": "Reshape", "_unsafe_view": "Reshape",
     "cat": "Concat", "sum": "ReduceSum", "mean": "ReduceMean",

@@ -4,12 +4,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import tremula
 from tests.ir.like_aten import assert_like_aten
 from tests.sampling import in_turn
 from tremula.base.types import HALF
 from tremula.ir.lowering.nn.norms import Norm
 from tremula.ir.lowering.options import LoweringOptions
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.ops.strided_norm import strided_group_norm
 from tremula.ir.run.tile_run import capture_function, run_on_tiles
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
@@ -42,6 +44,15 @@ def layer_and_group(x, gamma, beta, gradient, scale, shift, *_running):
     ]
 
 
+def of_strided_channels(x, gamma, beta, gradient, *_rest):
+    x, gamma, beta = (t.detach().requires_grad_() for t in (x, gamma, beta))
+    return [
+        *with_gradients(strided_group_norm(x, 3, gamma, beta, 1e-3), gradient, x, gamma, beta),
+        *with_gradients(strided_group_norm(x, 2, None, beta, 1e-5), gradient, x, beta),
+        *with_gradients(strided_group_norm(x, 2, None, None, 1e-5), gradient, x),
+    ]
+
+
 def batch(x, gamma, beta, gradient, _scale, _shift, mean, variance):
     x, gamma, beta = (t.detach().requires_grad_() for t in (x, gamma, beta))
     mean, variance = mean.clone(), variance.clone()
@@ -60,12 +71,47 @@ def batch(x, gamma, beta, gradient, _scale, _shift, mean, variance):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("function", "dtype"), in_turn([layer_and_group, batch], [torch.float32, torch.float16])
+    ("function", "dtype"),
+    in_turn([layer_and_group, of_strided_channels, batch], [torch.float32, torch.float16]),
 )
 def test_norms(function, dtype):
     """Results, gradients and running statistics (unbiased variance) of each norm."""
     loose = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.float16 else {"rtol": 1e-4, "atol": 2e-5}
     assert_like_aten(function, *operands(dtype), **loose)
+
+
+def test_groups_of_strided_channels():
+    """Group g has channels g, g + n_groups, …: as ATen's groups of channels in another order."""
+    x, gamma, beta, gradient = operands(torch.float32)[:4]
+    order = [0, 3, 1, 4, 2, 5]  # three groups of two
+
+    def moved(x, gamma, beta):
+        y = F.group_norm(x[:, order], 3, gamma[order], beta[order], 1e-3)
+        return y[:, torch.tensor(order).argsort()]
+
+    expected, got = [], []
+    for results, norm in (
+        (expected, moved),
+        (got, lambda x, gamma, beta: strided_group_norm(x, 3, gamma, beta, 1e-3)),
+    ):
+        leaves = [t.detach().requires_grad_() for t in (x, gamma, beta)]
+        results += with_gradients(norm(*leaves), gradient, *leaves)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_statistics_of_strided_channels_repeat_as_a_vector():
+    """No tile copies them value by value: a third of a block's channels is none of a group's."""
+    x, w = torch.zeros(1, 3, 41, 41).half(), torch.zeros(48, 3, 3, 3).half()
+    gamma, beta = torch.ones(48).half(), torch.zeros(48).half()
+
+    def most_descriptors(norm):
+        report = tremula.cost_of(lambda x, w, *p: norm(F.conv2d(x, w), *p), x, w, gamma, beta,
+                                 n_tiles=16)  # fmt: skip
+        return int(report.memory.category("Copy Descriptors").max())
+
+    neighbours = most_descriptors(lambda y, g, b: F.group_norm(y, 4, g, b))
+    strided = most_descriptors(lambda y, g, b: strided_group_norm(y, 4, g, b, 1e-5))
+    assert strided < 100 < neighbours / 100
 
 
 def test_large_means_keep_their_digits():

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tremula.ir.capture.function_rules import strided_channels
+from tremula.ir.ops.strided_norm import strided_channels
 from tremula.ir.recording import active
 
 

@@ -280,6 +280,34 @@ def native_group_norm_backward(  # noqa: PLR0913, PLR0917 - as ATen
     return _backward(tiles, norm, gradient, mean, inverse, gamma, mask)
 
 
+# -- group norm of strided channels ----------------------------------------------------------------
+
+
+def _strided_group(tiles: Tiles, x: Tensor, n_groups: int, *parameters: Tensor | None) -> Norm:
+    """Group g has channels g, g + n_groups, …: groups are the inner part of the channels."""
+    n_batch, n_channels = x.shape[:2]
+    n_field = x.n_elems // max(n_batch * n_channels, 1)
+    grouped = x.reshape([n_batch, n_channels // n_groups, n_groups, n_field])
+    return Norm(tiles, grouped, (0, 2), (1, 2), is_popnn=_all_halves(x, *parameters))
+
+
+@lowers("tremula::strided_group_norm", calls="popops.reduce_many, popops.map")
+def strided_group_norm(
+    tiles: Tiles, x: Tensor, gamma: Tensor | None, beta: Tensor | None, n_groups: int,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return _forward(tiles, _strided_group(tiles, x, n_groups), gamma, beta, epsilon)
+
+
+@lowers("tremula::strided_group_norm_backward", calls="popops.reduce_many, popops.map")
+def strided_group_norm_backward(  # noqa: PLR0917 - as ATen's
+    tiles: Tiles, gradient: Tensor, x: Tensor, mean: Tensor, inverse: Tensor, gamma: Tensor | None,
+    n_groups: int, mask: list[bool],
+) -> tuple:  # fmt: skip
+    norm = _strided_group(tiles, x, n_groups, gamma)
+    return _backward(tiles, norm, gradient, mean, inverse, gamma, mask)
+
+
 # -- batch norm ------------------------------------------------------------------------------------
 
 
