@@ -5,9 +5,11 @@ import pytest
 
 import tremula as tr
 from tremula.poplibs.popsparse import COOMatrix, CSRMatrix, SparsityError, dynamic
+from tremula.poplibs.popsparse.dynamic import costs
 from tremula.poplibs.popsparse.dynamic.costs import (
     SearchCost,
     block_cycles,
+    block_start_cycles,
     element_slots,
     element_supervisor,
     element_worker,
@@ -55,6 +57,16 @@ def test_block_formulae():
         block_cycles(8, 40, 4, 4, (F, F), SearchCost(), 6, is_gradient=True),
     ]
     assert [int(cycles) for cycles in result] == [21690, 11844, 8420]
+
+
+def test_workers_start_anew_in_each_bucket():
+    """Five rows in three buckets: two more starts, and where rows begin; without blocks none."""
+    result = [
+        block_start_cycles(5, 3, 16, (H, F), 6),
+        block_start_cycles(5, 3, 8, (H, F), 6, is_gradient=True),
+        block_start_cycles(0, 0, 16, (H, F), 6),
+    ]
+    assert [int(cycles) for cycles in result] == [6 * (2 * 23 + 15), 6 * 2 * 20, -6 * 23]
 
 
 def test_shares_of_workers():
@@ -273,6 +285,24 @@ def test_forecasts_know_what_each_bucket_has():
         dynamic.sparse_dense_mat_mul(graph, lhs, rhs, sequence, known=known)
         cycles.append(tr.forecast(tr.compile_graph(graph, sequence)).total_cycles)
     assert cycles[0] < cycles[1]
+
+
+def test_a_known_pattern_starts_workers_in_the_buckets_that_have_blocks(monkeypatch):
+    """Four blocks in the buckets of four tiles: three starts more than the formula has."""
+    params = dynamic.MatMulParams.create_with_nz_ratio(1.0, 1, 32, 32, 2048, block=16)
+    pattern = CSRMatrix.from_dense(np.ones((32, 32), np.float32), (16, 16))
+    cycles = []
+    for _ in range(2):
+        graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=4).create_device())
+        sequence, partitioner = tr.Sequence(), dynamic.Partitioner(params, H, graph.target)
+        known = partitioner.known(partitioner.create_sparsity_data(pattern))
+        assert known.blocks.tolist() == [[1, 1, 1, 1]]
+        lhs = dynamic.create_sparse_dense_mat_mul_lhs(graph, H, params)
+        rhs = dynamic.create_sparse_dense_mat_mul_rhs(graph, H, params)
+        dynamic.sparse_dense_mat_mul(graph, lhs, rhs, sequence, known=known)
+        cycles.append(tr.forecast(tr.compile_graph(graph, sequence)).total_cycles)
+        monkeypatch.setattr(costs, "block_start_cycles", lambda *_, **__: 0)
+    assert cycles[0] - cycles[1] == 6 * (3 * 23 + 4 * 3)
 
 
 def test_embeddings_with_a_sparse_table():

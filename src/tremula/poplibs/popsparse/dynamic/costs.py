@@ -154,6 +154,25 @@ def block_cycles(
     return supervisor + n_workers * worker
 
 
+_X_OFFSET_SLOTS = 3  # a worker loads where a row of the result begins
+
+
+def block_start_cycles(
+    n_rows: Count, n_started: Count, side: int, types: tuple[Type, Type], n_workers: int, *,
+    is_gradient: bool = False,
+) -> Ints:  # fmt: skip
+    """What PopLibs' formula for blocks leaves out, counted in its code.
+
+    The formula counts a worker's start once. In the code workers start anew with each bucket that
+    has blocks of theirs, here `n_started` (BlockSparseDenseMatMul.h.S sets their function at the
+    head of the loop over buckets), and the forward pass loads a row's place with its first block.
+    """
+    once = _BLOCK[side, types[0].name.lower(), types[1].name.lower()][0]
+    place = 0 if is_gradient else _X_OFFSET_SLOTS
+    again = np.asarray(n_started, np.int64) - 1
+    return n_workers * (again * once + np.asarray(n_rows, np.int64) * place)
+
+
 def bucket_transpose_cycles(n_blocks: Count, side: int, element: Type, n_workers: int) -> Ints:
     """Tile cycles to transpose the blocks of a bucket before the dense operand's gradient."""
     grain, step = (2, 3) if element is FLOAT else (4, 4)

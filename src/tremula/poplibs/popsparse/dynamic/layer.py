@@ -317,9 +317,10 @@ class _Product:
         if p.side > 1:
             z = ceil_div(plan.tile_z, n_workers)
             types = p.element, p.partials
+            n_rows, n_started = rows.sum(1), (blocks > 0).sum(1)
             result = costs.block_cycles(
-                rows.sum(1), blocks.sum(1), z, p.side, types, search, n_workers
-            )
+                n_rows, blocks.sum(1), z, p.side, types, search, n_workers
+            ) + costs.block_start_cycles(n_rows, n_started, p.side, types, n_workers)
         else:  # of each bucket, all wait for the worker that has most to do
             n_rows, n_values, n_columns = np.moveaxis(self.known.loads, -1, 0)
             slots = costs.element_slots(n_rows, n_values, n_columns, p.element)
@@ -328,7 +329,7 @@ class _Product:
         return np.repeat(result, plan.z)
 
     def _planned_cycles(self, n_own: int) -> int:
-        """What PopLibs' planner expects of a uniform pattern; 0 own buckets: looking alone."""
+        """What a uniform pattern takes; with 0 own buckets vertices do no more than look."""
         plan, p = self.plan, self.plan.problem
         n_workers = self.graph.target.chip.n_workers
         search = costs.SearchCost(plan.z, n_own, 1)
@@ -338,11 +339,15 @@ class _Product:
         if p.side > 1:
             z = ceil_div(plan.tile_z, n_workers)
             types = p.element, p.partials
-            back = self.is_gradient
+            back, n_started = self.is_gradient, min(blocks, plan.z)
             cycles = costs.block_cycles(
                 rows, blocks, z, p.side, types, search, n_workers, is_gradient=back
             )
-            return int(cycles)
+            return int(cycles) + int(
+                costs.block_start_cycles(
+                    rows, n_started, p.side, types, n_workers, is_gradient=back
+                )
+            )
         kind = "transpose" if self.is_gradient else "forward"
         supervisor = int(costs.element_supervisor(kind, search))
         if not n_own:
