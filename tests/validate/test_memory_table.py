@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import poptorch
 from tests.validate.tiny_published import N_TILES, _vit
 from tremula.validate.workloads.models.built_memory import BuiltMemory, built_memory
 from tremula.validate.workloads.models.memory_table import (
@@ -26,6 +27,7 @@ from tremula.validate.workloads.models.pipeline import (
     MeasuredOptimizer,
     Reduced,
     Training,
+    _choose,
     equal_layers,
     whole,
 )
@@ -141,6 +143,28 @@ def test_every_public_program_is_known(row):
     n_chips = len(training.of.parts) * training.replicas
     assert n_chips == row.n_ipus
     assert isinstance(training.of, Reduced)
+
+
+def test_group_norms_of_public_programs_stride_channels():
+    """As TensorFlow's group_norm does by default; the option reaches PopTorch's session."""
+    strided = {
+        row.id: training_of(row) for row in public_rows() if row.id.startswith(("eff", "resn"))
+    }
+    chosen = {
+        name: pipeline_options(training).session_options().groupNormStridedChannelGrouping
+        for name, training in strided.items()
+    }
+    assert {name.split("-")[0] for name, is_on in chosen.items() if is_on} == {
+        "efficientnet",
+        "resnext",
+    }
+    assert {name.split("-")[0] for name, is_on in chosen.items() if not is_on} == {"resnet"}
+
+
+def pipeline_options(training):
+    options = poptorch.Options()
+    _choose(training, 1, options, keeps_states_off=False)
+    return options
 
 
 def test_a_larger_batch_repeats_the_inputs():

@@ -181,6 +181,7 @@ def resnext101(row: MeasuredRow, chip_name: str) -> ModelledValue:
             proportions=(0.6,),
             updates_per_call=104,
             micro_batch_items=6,
+            strides_group_norms=True,  # the default of TensorFlow's group_norm
         ),
         chip_name,
     )
@@ -247,6 +248,7 @@ def efficientnet_b4(row: MeasuredRow, chip_name: str) -> ModelledValue:
             micro_batch_items=program.micro_batch,
             n_host_processes=program.n_host_processes,
             dithers_convolutions=program.dithers_convolutions,
+            strides_group_norms=True,  # TensorFlow's default; --enable-fast-groupnorm of PopTorch's
         ),
         chip_name,
     )

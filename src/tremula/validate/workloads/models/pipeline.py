@@ -89,6 +89,7 @@ class Training:
     layers_return: bool = False  # with the first chip's layers, which are not in the first stage
     checkpoint_bytes: int = 2  # of an element that waits for backward; of the last stage two
     dithers_convolutions: bool = False  # they begin at tiles that their dimensions choose
+    strides_group_norms: bool = False  # group g has channels g, g + n_groups, …
     updates_per_call: int = 1
     micro_batch_items: float = 1.0
     n_io_tiles: int = 0
@@ -239,6 +240,8 @@ def _choose(
         options.TensorLocations.setOptimizerLocation(away)
     if training.dithers_convolutions:
         options.Training.setConvolutionDithering(True)
+    if training.strides_group_norms:
+        options._Popart.set("groupNormStridedChannelGrouping", True)
     if training.n_io_tiles:
         options.TensorLocations.numIOTiles(training.n_io_tiles)
 
