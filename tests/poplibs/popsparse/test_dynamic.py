@@ -59,7 +59,7 @@ def test_block_formulae():
     assert [int(cycles) for cycles in result] == [21690, 11844, 8420]
 
 
-def test_workers_start_anew_in_each_bucket():
+def test_workers_of_blocks_start_in_each_bucket():
     """Five rows in three buckets: two more starts, and where rows begin; without blocks none."""
     result = [
         block_start_cycles(5, 3, 16, (H, F), 6),

@@ -163,9 +163,9 @@ def block_start_cycles(
 ) -> Ints:  # fmt: skip
     """What PopLibs' formula for blocks leaves out, counted in its code.
 
-    The formula counts a worker's start once. In the code workers start anew with each bucket that
-    has blocks of theirs, here `n_started` (BlockSparseDenseMatMul.h.S sets their function at the
-    head of the loop over buckets), and the forward pass loads a row's place with its first block.
+    The formula counts a worker's start once. In the code workers start in each bucket that has
+    blocks of theirs, here `n_started` (BlockSparseDenseMatMul.h.S sets their function at the head
+    of the loop over buckets), and the forward pass loads a row's place with its first block.
     """
     once = _BLOCK[side, types[0].name.lower(), types[1].name.lower()][0]
     place = 0 if is_gradient else _X_OFFSET_SLOTS
