@@ -21,6 +21,7 @@ class Origin:
     attributes: tuple[tuple[str, str], ...] = ()  # poptorch.Attribute
     available_memory: float | None = None  # poptorch.set_available_memory of this product
     partials_type: str | None = None  # of this product's sums, "half" or "float"
+    dithers: bool | None = None  # where this convolution begins; None: as the session says
     is_recomputed: bool = False  # by torch.utils.checkpoint, in the backward pass
 
     def in_phase(self, phase: str) -> "Origin":

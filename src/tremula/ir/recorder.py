@@ -77,6 +77,14 @@ class Recorder(TorchDispatchMode):
     def node_of(self, tensor: Tensor) -> fx.Node:
         return self._nodes[id(tensor)]
 
+    def replace_origin(self, node: fx.Node, origin: Origin) -> None:
+        """Give a forward node another origin, which the nodes of its gradients will have, too."""
+        old, node.meta[ORIGIN] = node.meta[ORIGIN], origin
+        self._origins_by_sequence = [
+            (number, origin if known is old else known)
+            for number, known in self._origins_by_sequence
+        ]
+
     def knows(self, value: object) -> bool:
         return id(value) in self._nodes
 

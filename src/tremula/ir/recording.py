@@ -30,6 +30,7 @@ class Recording:
     recorder: Any = None  # what writes the graph now: that of the step, or of a loop's body
     stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)  # id of a fake -> its weight
     multi_conv: Any = None  # the group of convolutions that is open
+    dithers: bool | None = None  # convolutions recorded now; None: as the session says
     source: Source | None = None  # the line of a front end whose programs do not run as Python
     _open_blocks: list[int | None] = field(default_factory=lambda: [None])
     _scope: list[str] = field(default_factory=list)
@@ -76,6 +77,15 @@ class Recording:
     def pop_attributes(self) -> None:
         self._attributes.pop()
 
+    @contextmanager
+    def dithering(self, dithers: bool) -> Iterator[None]:
+        """Inside, convolutions begin at a tile that their dimensions choose, or at the first."""
+        outside, self.dithers = self.dithers, dithers
+        try:
+            yield
+        finally:
+            self.dithers = outside
+
     def mark_loss(self, tensor: torch.Tensor) -> None:
         """Say that a tensor is a loss; the capture keeps the one that feeds no other."""
         self.losses.append(tensor)
@@ -94,6 +104,7 @@ class Recording:
             self.block,
             tuple(self._scope),
             tuple(attributes.items()),
+            dithers=self.dithers,
         )
 
     def _index_of(

@@ -75,7 +75,7 @@ def _lowering_options(
     merged = options.replicatedCollectivesSettings
     return LoweringOptions(
         partials_type=options.partialsTypeMatMuls or None,
-        dithers_convolutions=options.convolutionOptions.get("enableConvDithering") == "true",
+        dithers_convolutions=options.convolutionOptions.get("enableConvDithering") in {"true", "1"},
         available_memory=available_memory,
         rounds_stochastically=bool(options.enableStochasticRounding),
         locations=locations(options),

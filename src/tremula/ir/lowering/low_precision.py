@@ -4,7 +4,7 @@ from math import prod
 
 from tremula.base.floats import N_SCALE_BITS, pack_metadata
 from tremula.base.types import FLOAT, HALF, INT, QUARTER, QUARTER_METADATA, UNSIGNED_CHAR
-from tremula.ir.lowering.linear.convolutions import params_of
+from tremula.ir.lowering.linear.convolutions import convolution_options, params_of
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.lowering.types import tile_type
 from tremula.ir.op_table import lowers
@@ -95,9 +95,9 @@ def float8_convolution(  # noqa: PLR0917 - the operation's signature
     shapes = x.shape, weight.shape, tiles.out_shape
     params = params_of(QUARTER, *shapes, stride, padding, dilation, groups)
     grouped = weights.reshape_partial(0, 1, (groups, weight.shape[0] // groups))
-    memory = {k: v for k, v in tiles.product_options().items() if k != "partials_type"}
+    options = {k: v for k, v in convolution_options(tiles).items() if k != "partials_type"}
     return poplin.convolution(
-        tiles.graph, acts, grouped, params, tiles.sequence, tiles.name, **memory
+        tiles.graph, acts, grouped, params, tiles.sequence, tiles.name, **options
     )
 
 

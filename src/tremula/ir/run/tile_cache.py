@@ -178,6 +178,7 @@ def _node_text(node: fx.Node) -> str:
             origin.attributes,
             origin.available_memory,
             origin.partials_type,
+            origin.dithers,
         )
         if origin is not None
         else ()

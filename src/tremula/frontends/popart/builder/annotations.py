@@ -244,7 +244,10 @@ class Annotations:
         self._set(node, INPLACE_PRIORITIES, [float(value) for value in prefs.values()])
 
     def setEnableConvDithering(self, nodeOutputName: Ids, value: int = 1) -> None:
-        """Let a convolution begin on a separate tile."""
+        """Let a convolution begin at a tile that its dimensions choose, or (0) at the first.
+
+        Its gradients begin there, too. Without it `convolutionOptions` of the session count.
+        """
         self._set(self._node(nodeOutputName), DITHERING, int(value))
 
     # -- helpers -----------------------------------------------------------------------------------

@@ -206,7 +206,9 @@ class SessionOptions:
         {}, TILES + "options of the engine", "tiles.engine_options"
     )
     convolutionOptions: dict[str, str] = option(
-        {}, TILES + "enableConvDithering: where they begin", "tiles.lowering.dithers_convolutions"
+        {},
+        TILES + "enableConvDithering: where they begin, unless a node says",
+        "tiles.lowering.dithers_convolutions",
     )
     matmulOptions: dict[str, str] = option({})
     lstmOptions: dict[str, str] = option({})

@@ -1,7 +1,7 @@
 """The module that a session compiles: an imported model with marks for placing and training."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from tremula.frontends.onnx.graph import OnnxNode
 from tremula.frontends.onnx.imported import ImportedModel
 from tremula.frontends.onnx.table import GRAPHCORE_DOMAIN
 from tremula.frontends.popart.builder.annotations import (
+    DITHERING,
     MEMORY,
     SERIALIZE_FACTOR,
     SERIALIZE_MODE,
@@ -125,6 +126,12 @@ def _dropped(x: Tensor, ratio: float, shape: Sequence[int]) -> tuple[Tensor, Ten
     return torch.where(mask, x / (1 - ratio), torch.zeros_like(x)), mask
 
 
+def _dithering(node: OnnxNode) -> AbstractContextManager:
+    """Convolutions of a node begin where its annotation says, else as the session's options say."""
+    recording, value = active(), node.attributes.get(DITHERING)
+    return nullcontext() if recording is None or value is None else recording.dithering(bool(value))
+
+
 class _PlacedEvaluation(Evaluation):
     """Each node of the main graph in the block its annotations name."""
 
@@ -135,7 +142,7 @@ class _PlacedEvaluation(Evaluation):
     def node(self, node: OnnxNode, scope: Scope) -> None:
         """One node, then the marks on its results."""
         is_main = scope is self.main_scope
-        with self._block(node) if is_main else nullcontext():
+        with self._block(node) if is_main else nullcontext(), _dithering(node):
             if not self._replaced(node, scope):
                 super().node(node, scope)
             if is_main:

@@ -6,12 +6,12 @@ from types import TracebackType
 from typing import Any, Self
 
 import torch
-from torch import fx
 
 from tremula.frontends.poptorch.enums import MultiConvPlanType
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.ir.nodes import schema_name
 from tremula.ir.origin import ORIGIN
+from tremula.ir.recorder import Recorder
 from tremula.ir.recording import Recording, active
 
 _CONVOLUTION = "aten::convolution"
@@ -39,7 +39,7 @@ class MultiConv:
         return self._set("partials types", value, lambda v: v in _PARTIALS)
 
     def enableConvDithering(self, value: bool | list[bool]) -> Self:  # noqa: N802
-        """Let convolutions start on different tiles."""
+        """Let convolutions, and their gradients, start on tiles that their dimensions choose."""
         return self._set("conv dithering", value, lambda v: isinstance(v, bool))
 
     def planType(self, value: MultiConvPlanType) -> Self:  # noqa: N802
@@ -88,10 +88,11 @@ class MultiConv:
             return
         recording.multi_conv = None
         if kind is None:
-            self._note(list(recording.recorder.graph.nodes)[self._n_nodes_before :])
+            self._note(recording.recorder)
 
-    def _note(self, nodes: list[fx.Node]) -> None:
+    def _note(self, recorder: Recorder) -> None:
         """Write the settings to the convolutions that were recorded."""
+        nodes = list(recorder.graph.nodes)[self._n_nodes_before :]
         result = [node for node in nodes if schema_name(node) == _CONVOLUTION]
         if not result:
             raise createPoptorchError("Unexpected end_multi_conv")
@@ -101,7 +102,7 @@ class MultiConv:
                     f"MultiConv has {len(value)} {name}, but {len(result)} convolutions."
                 )
         for index, node in enumerate(result):
-            node.meta[ORIGIN] = self._noted(node.meta[ORIGIN], index)
+            recorder.replace_origin(node, self._noted(node.meta[ORIGIN], index))
 
     def _noted(self, origin: Any, place: int) -> Any:  # noqa: ANN401
         chosen = {
@@ -115,5 +116,6 @@ class MultiConv:
             partials = _PARTIALS[chosen["partials types"]]
         attributes = (*origin.attributes, ("multi conv", str(place)), *notes)
         return replace(
-            origin, available_memory=memory, partials_type=partials, attributes=attributes
-        )
+            origin, available_memory=memory, partials_type=partials, attributes=attributes,
+            dithers=chosen.get("conv dithering", origin.dithers),
+        )  # fmt: skip

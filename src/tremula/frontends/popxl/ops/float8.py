@@ -136,8 +136,9 @@ def matmul_pow2scaled(
 
 @operation("ConvPow2Scaled", class_name="Conv", name="_conv_fp8", types=_half)
 def _conv_fp8(
-    t: Operand, weight: Operand, log2_scale: Operand, formats: tuple, arguments: tuple
-) -> Tensor:
+    t: Operand, weight: Operand, log2_scale: Operand, formats: tuple, arguments: tuple,
+    enable_conv_dithering: Sequence[int] | None = None,  # noqa: ARG001 - read by `dithering_of`
+) -> Tensor:  # fmt: skip
     a, b = (decoded(x, format_of(f)) for x, f in zip((t, weight), formats, strict=True))
     return _scaled(convolved(a, b, *arguments), log2_scale)
 
@@ -153,18 +154,21 @@ def conv_pow2scaled(
     groups: int = 1,
     pad_type: str = "not_set",
     available_memory_proportions: object = None,  # noqa: ARG001
-    enable_conv_dithering: object = None,  # noqa: ARG001
+    enable_conv_dithering: Sequence[int] | None = None,
 ) -> PopxlTensor:
     """A convolution of 8-bit floats, times `2^log2_scale`, in float16."""
     _check_pair("conv_pow2scaled", t, weight)
     arguments = (tuple(stride), tuple(padding), tuple(dilation), groups, pad_type)
-    return _conv_fp8(t, weight, _scale(t, log2_scale), (t.dtype, weight.dtype), arguments)
+    formats = t.dtype, weight.dtype
+    scale = _scale(t, log2_scale)
+    return _conv_fp8(t, weight, scale, formats, arguments, enable_conv_dithering)
 
 
 @operation("ConvTransposePow2Scaled", class_name="ConvTranspose", name="_conv_t_fp8", types=_half)
 def _conv_t_fp8(
-    t: Operand, weight: Operand, log2_scale: Operand, formats: tuple, arguments: tuple
-) -> Tensor:
+    t: Operand, weight: Operand, log2_scale: Operand, formats: tuple, arguments: tuple,
+    enable_conv_dithering: Sequence[int] | None = None,  # noqa: ARG001 - read by `dithering_of`
+) -> Tensor:  # fmt: skip
     a, b = (decoded(x, format_of(f)) for x, f in zip((t, weight), formats, strict=True))
     return _scaled(conv_transposed(a, b, *arguments), log2_scale)
 
@@ -182,7 +186,7 @@ def conv_transpose_pow2scaled(
     output_padding: Sequence[int] = (),
     output_shape: Sequence[int] = (),
     available_memory_proportions: object = None,  # noqa: ARG001
-    enable_conv_dithering: object = None,  # noqa: ARG001
+    enable_conv_dithering: Sequence[int] | None = None,
 ) -> PopxlTensor:
     """The transpose of a convolution of 8-bit floats, times `2^log2_scale`, in float16."""
     _check_pair("conv_transpose_pow2scaled", t, weight)
@@ -190,4 +194,6 @@ def conv_transpose_pow2scaled(
         tuple(stride), tuple(padding), tuple(dilation), groups, pad_type, tuple(output_padding),
         tuple(output_shape),
     )  # fmt: skip
-    return _conv_t_fp8(t, weight, _scale(t, log2_scale), (t.dtype, weight.dtype), arguments)
+    formats = t.dtype, weight.dtype
+    scale = _scale(t, log2_scale)
+    return _conv_t_fp8(t, weight, scale, formats, arguments, enable_conv_dithering)

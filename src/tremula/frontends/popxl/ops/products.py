@@ -1,7 +1,7 @@
 """Matrix products, convolutions and pooling."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from tremula.frontends.popxl.core.context import get_current_graph
+from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.table import Operand, operation
 from tremula.frontends.popxl.core.tensor import Tensor as PopxlTensor
 from tremula.frontends.popxl.dtypes import dtype
 from tremula.frontends.shared.kinds import windows
 from tremula.frontends.shared.kinds.windows import Window
 
+DITHERING = "enable_conv_dithering"
 PAGE_SECTION = (4, "Products, convolutions, pooling")
 
 
@@ -91,9 +93,13 @@ def conv(
     pad_type: str = "not_set",
     available_memory_proportions: object = None,  # noqa: ARG001
     partials_types: object = None,  # noqa: ARG001
-    enable_conv_dithering: object = None,  # noqa: ARG001
+    enable_conv_dithering: Sequence[int] | None = None,  # noqa: ARG001 - read by `dithering_of`
 ) -> Tensor:
-    """A convolution; padding is given before all dimensions, then behind all."""
+    """A convolution; padding is given before all dimensions, then behind all.
+
+    With `enable_conv_dithering=[1]` it and its gradients begin at a tile that its dimensions
+    choose, with `[0]` at the first; without it `convolutionOptions` of the session count.
+    """
     return convolved(t, weight, stride, padding, dilation, groups, pad_type)
 
 
@@ -122,7 +128,7 @@ def conv_transpose(
     output_shape: Sequence[int] = (),
     available_memory_proportions: object = None,  # noqa: ARG001
     partials_types: object = None,  # noqa: ARG001
-    enable_conv_dithering: object = None,  # noqa: ARG001
+    enable_conv_dithering: Sequence[int] | None = None,  # noqa: ARG001 - read by `dithering_of`
 ) -> Tensor:
     """The transpose of a convolution."""
     return conv_transposed(
@@ -143,6 +149,19 @@ def conv_transposed(
 ) -> Tensor:
     window = _window(stride, padding, dilation, pad_type)
     return windows.conv_transpose(t, weight, None, window, groups, output_padding, output_shape)
+
+
+def dithering_of(op: Op) -> bool | None:
+    """Whether a convolution, or the one it is the gradient of, begins where its dimensions choose.
+
+    None: as the session's options say. PopXL takes a list with a number for each convolution of an
+    operation, and its operations have one.
+    """
+    forward = op.attributes.get("forward", op)  # of an operation's gradient
+    values = getattr(forward, "op", forward).attributes.get(DITHERING)
+    if values is None or values == []:
+        return None
+    return bool(next(iter(values)) if isinstance(values, Iterable) else values)
 
 
 # -- pooling ---------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ state that goes from round to round.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -17,6 +18,7 @@ from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
 from tremula.frontends.popxl.core.streams import Stream
 from tremula.frontends.popxl.core.tensor import Tensor
+from tremula.frontends.popxl.ops.products import dithering_of
 from tremula.frontends.popxl.run.interpreter import Frame, Interpreter, Value, plan_of
 from tremula.frontends.popxl.run.memory import DeviceMemory
 from tremula.frontends.popxl.run.tile_collectives import on_tiles
@@ -88,6 +90,11 @@ class Tracer(Interpreter):
         if self.memory.n_replicas == 1:
             return super().collective(op, value)
         return [on_tiles(op, value[0])]
+
+    def compute(self, op: Op, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        state, dithers = active(), dithering_of(op)
+        with nullcontext() if state is None or dithers is None else state.dithering(dithers):
+            return super().compute(op, inputs)
 
     def printed(self, value: Value, title: str, form: str) -> Value:
         return [torch.ops.tremula.print_tensor(value[0], title, form, False)]

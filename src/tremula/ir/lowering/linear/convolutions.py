@@ -94,17 +94,24 @@ def convolution(
     return result
 
 
-def _options(tiles: Tiles) -> dict[str, Any]:
-    """The user's choices for convolutions: those for products, and where they begin."""
+def convolution_options(tiles: Tiles) -> dict[str, Any]:
+    """The user's choices for a convolution: those for products, and where it begins."""
     options = tiles.product_options()
-    if tiles.options.dithers_convolutions:
+    own = None if tiles.origin is None else tiles.origin.dithers
+    if tiles.options.dithers_convolutions if own is None else own:
         options["enable_conv_dithering"] = True
     return options
 
 
 def _forward(tiles: Tiles, conv: _Convolution, x: Tensor, weights: Tensor) -> Tensor:
     return poplin.convolution(
-        tiles.graph, x, weights, conv.plain, tiles.sequence, tiles.name, **_options(tiles)
+        tiles.graph,
+        x,
+        weights,
+        conv.plain,
+        tiles.sequence,
+        tiles.name,
+        **convolution_options(tiles),
     )
 
 
@@ -112,7 +119,7 @@ def _input_gradient(tiles: Tiles, conv: _Convolution, x: Tensor, weights: Tensor
     params = poplin.input_gradient_params(conv.plain)
     return poplin.convolution(
         tiles.graph, x, weights, params, tiles.sequence, tiles.name,
-        transpose_and_flip_weights=True, **_options(tiles),
+        transpose_and_flip_weights=True, **convolution_options(tiles),
     )  # fmt: skip
 
 
@@ -147,7 +154,7 @@ def convolution_backward(
 def _weight_gradient(tiles: Tiles, conv: _Convolution, acts: Tensor, deltas: Tensor) -> Tensor:
     result = poplin.calculate_weight_deltas(
         tiles.graph, deltas, acts, conv.plain, tiles.sequence, f"{tiles.name}/weights",
-        **_options(tiles),
+        **convolution_options(tiles),
     )  # fmt: skip
     return conv.from_weights(result)
 
@@ -168,7 +175,7 @@ def convolution_input(tiles: Tiles, node: fx.Node) -> Tensor | None:
         return None
     conv = _of_node(tiles, node)
     params = poplin.input_gradient_params(conv.plain) if conv.is_transposed else conv.plain
-    return poplin.create_input(tiles.graph, params, tiles.name, **_options(tiles))
+    return poplin.create_input(tiles.graph, params, tiles.name, **convolution_options(tiles))
 
 
 @prefers_layout("convolution", 1)
@@ -177,7 +184,7 @@ def convolution_weight(tiles: Tiles, node: fx.Node) -> Tensor | None:
     if not prod(tiles.out_shape):
         return None
     conv = _of_node(tiles, node)
-    options = _options(tiles)
+    options = convolution_options(tiles)
     if not conv.is_transposed:
         created = poplin.create_weights(tiles.graph, conv.plain, tiles.name, **options)
         return conv.from_weights(created)
