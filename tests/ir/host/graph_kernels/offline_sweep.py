@@ -1,7 +1,20 @@
-"""Every kernel of layers of PyG, compiled for kinds of GPUs that need not be there."""
+"""Every kernel of layers of PyG, compiled for kinds of GPUs that need not be there; needs Triton.
 
+    python -m tests.ir.host.graph_kernels.offline_sweep --results build/kernels.jsonl --seconds 3600
+
+compiles what the results lack, case by case in a random order, each text once for all cases that
+have it. A case is a layer, a width and a type.
+"""
+
+import argparse
+import itertools
+import json
+import random
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch_geometric.nn as pyg
@@ -9,12 +22,14 @@ from torch import Tensor, nn
 
 from tests.ir.host.graph_kernels.layers import step_of
 from tremula.ir.host.graph_kernels import kernels
-from tremula.ir.host.graph_kernels.compile_ahead import compile_ahead
+from tremula.ir.host.graph_kernels.compile_ahead import Answer, KernelRequest, compile_ahead
 from tremula.ir.host.graph_kernels.fuse import fuse_graph_kernels
 from tremula.ir.host.graph_kernels.regions import FEATURE_MAJOR, TF32
 from tremula.ir.step import CapturedStep
 
 AMPERE, HOPPER, BLACKWELL = 80, 90, 100
+WIDTHS = 32, 64, 128, 200
+TYPES = torch.float32, torch.bfloat16, torch.float16
 SHARED_BYTES = {AMPERE: 163 << 10, HOPPER: 227 << 10, BLACKWELL: 227 << 10}  # of a program
 N_NODES, N_EDGES = 600, 20_000  # enough for all forms of kernels
 
@@ -64,6 +79,7 @@ class TwoLayers(nn.Module):
 class Failure:
     """A candidate that does not compile, or takes too much shared memory."""
 
+    kernel: int  # of those that were compiled together
     capability: int
     form: str
     reason: str
@@ -91,17 +107,104 @@ def fused_kernels(capture: Callable[[], CapturedStep]) -> list[kernels.RowKernel
 def failures(
     each: Sequence[kernels.RowKernel], capabilities: Sequence[int], n_processes: int
 ) -> Iterator[Failure]:
-    """Compile every candidate of kernels; those that a GPU could not run."""
-    jobs = [
-        (capability, launch, kernels.request_for(kernel, launch, capability))
-        for kernel in each
-        for capability in capabilities
-        for launch in kernels.candidates_of(kernel, capability == HOPPER)
-    ]
-    answers = compile_ahead([request for *_, request in jobs], n_processes)
-    for (capability, launch, _), future in zip(jobs, answers, strict=True):
-        answer = future.result()
-        if "error" in answer or not answer:
-            yield Failure(capability, launch.form, str(answer.get("error", "no answer")))
-        elif int(str(answer["shared"])) > SHARED_BYTES[capability]:
-            yield Failure(capability, launch.form, f"{answer['shared']} bytes of shared memory")
+    """Compile every candidate of kernels at once; those that a GPU could not run."""
+    jobs = list(candidates(each, capabilities))
+    answers = compile_ahead([job.request for job in jobs], n_processes)
+    for job, future in zip(jobs, answers, strict=True):
+        if reason := why_not(future.result(), job.request.capability):
+            yield Failure(job.kernel, job.request.capability, job.form, reason)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to launch a kernel on a kind of GPU."""
+
+    kernel: int  # of those that are compiled together
+    form: str
+    request: KernelRequest
+
+    @property
+    def key(self) -> str:
+        """Equal for equal texts, whatever kernel they are of."""
+        request = self.request
+        return repr((Path(request.path).name, request.types, request.choices, request.capability))
+
+
+def candidates(
+    each: Sequence[kernels.RowKernel], capabilities: Sequence[int]
+) -> Iterator[Candidate]:
+    for number, kernel in enumerate(each):
+        for capability in capabilities:
+            for launch in kernels.candidates_of(kernel, capability == HOPPER):
+                request = kernels.request_for(kernel, launch, capability)
+                yield Candidate(number, launch.form, request)
+
+
+def why_not(answer: Answer, capability: int) -> str:
+    """Why a GPU could not run what was compiled; empty if it could."""
+    if "error" in answer or not answer:
+        return str(answer.get("error", "no answer"))
+    if int(str(answer["shared"])) > SHARED_BYTES[capability]:
+        return f"{answer['shared']} bytes of shared memory"
+    return ""
+
+
+# -- all cases, over several runs ------------------------------------------------------------------
+
+
+def read_results(path: Path) -> dict[str, str]:
+    """What earlier runs compiled, by key: why a GPU could not run it, or ""."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return dict(json.loads(line) for line in lines if line.endswith("]"))  # the last may be cut off
+
+
+def compile_case(jobs: Sequence[Candidate], results: dict[str, str], path: Path) -> None:
+    """Compile what is not known, and append it to the results."""
+    missing = {job.key: job.request for job in jobs if job.key not in results}
+    answers = compile_ahead(list(missing.values()))
+    with path.open("a", encoding="utf-8") as file:
+        for (key, request), future in zip(missing.items(), answers, strict=True):
+            results[key] = why_not(future.result(), request.capability)
+            file.write(json.dumps([key, results[key]]) + "\n")
+
+
+def is_fine(jobs: Sequence[Candidate], results: dict[str, str]) -> bool:
+    """Candidates compile or need too much memory, and of each kernel some fit on each GPU."""
+    compiles = all("shared memory" in results[job.key] or not results[job.key] for job in jobs)
+    wanted = {(job.kernel, job.request.capability) for job in jobs}
+    return compiles and wanted == {
+        (job.kernel, job.request.capability) for job in jobs if not results[job.key]
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, required=True, help="a file that is added to")
+    parser.add_argument("--seconds", type=float, default=3600, help="start no case after this time")
+    args = parser.parse_args()
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+    results, began, n_failed = read_results(args.results), time.monotonic(), 0
+    cases = list(itertools.product(LAYERS, WIDTHS, TYPES))
+    random.Random(0).shuffle(cases)
+    for number, (layer, width, dtype) in enumerate(cases, 1):
+        if time.monotonic() - began > args.seconds:
+            break
+        each = fused_kernels(lambda of=(layer, width, dtype): step_of_layer(*of))
+        jobs = list(candidates(each, (AMPERE, HOPPER, BLACKWELL)))
+        compile_case(jobs, results, args.results)
+        fine = is_fine(jobs, results)
+        n_failed += not fine
+        n_large = sum("shared memory" in results[job.key] for job in jobs)
+        print(
+            f"{number:4}/{len(cases)} {layer} {width} {dtype}: {len(each)} kernels, {len(jobs)} "
+            f"candidates, {n_large} too large; {'fine' if fine else 'FAILED'}; "
+            f"{len(results)} texts so far",
+            flush=True,
+        )
+    return 1 if n_failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
