@@ -10,6 +10,26 @@ ORIGIN = "origin"  # the key under which a node's meta holds its Origin
 
 
 @dataclass(frozen=True)
+class Choices:
+    """What a program says about how one operation is planned; None: as the session says.
+
+    The operations of its gradient are planned alike.
+    """
+
+    available_memory: float | None = None  # share of a tile that a product's data may take
+    partials_type: str | None = None  # of a product's sums, "half" or "float"
+    dithers: bool | None = None  # whether a convolution begins where its dimensions choose
+
+    def inside(self, outer: "Choices") -> "Choices":
+        """These choices, and those of `outer` where they say nothing."""
+        overrides = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(outer, **overrides)
+
+
+NO_CHOICES = Choices()
+
+
+@dataclass(frozen=True)
 class Origin:
     """What every node of a captured step knows about itself."""
 
@@ -19,10 +39,11 @@ class Origin:
     block: int | None = None  # index into the step's list of blocks
     scope: tuple[str, ...] = ()  # poptorch.NameScope, outermost first
     attributes: tuple[tuple[str, str], ...] = ()  # poptorch.Attribute
-    available_memory: float | None = None  # poptorch.set_available_memory of this product
-    partials_type: str | None = None  # of this product's sums, "half" or "float"
-    dithers: bool | None = None  # where this convolution begins; None: as the session says
+    choices: Choices = NO_CHOICES  # how it is planned
     is_recomputed: bool = False  # by torch.utils.checkpoint, in the backward pass
+
+    def choosing(self, choices: Choices) -> "Origin":
+        return replace(self, choices=choices.inside(self.choices))
 
     def in_phase(self, phase: str) -> "Origin":
         return replace(self, phase=phase)

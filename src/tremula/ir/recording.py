@@ -10,7 +10,7 @@ import torch
 
 from tremula.base.context_values import set_inside
 from tremula.base.source import Source
-from tremula.ir.origin import FORWARD, Origin, model_line
+from tremula.ir.origin import FORWARD, NO_CHOICES, Choices, Origin, model_line
 from tremula.ir.step import BlockOfOps, BlockPlace
 
 
@@ -30,7 +30,7 @@ class Recording:
     recorder: Any = None  # what writes the graph now: that of the step, or of a loop's body
     stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)  # id of a fake -> its weight
     multi_conv: Any = None  # the group of convolutions that is open
-    dithers: bool | None = None  # convolutions recorded now; None: as the session says
+    choices: Choices = NO_CHOICES  # how operations recorded now are planned
     source: Source | None = None  # the line of a front end whose programs do not run as Python
     _open_blocks: list[int | None] = field(default_factory=lambda: [None])
     _scope: list[str] = field(default_factory=list)
@@ -77,15 +77,6 @@ class Recording:
     def pop_attributes(self) -> None:
         self._attributes.pop()
 
-    @contextmanager
-    def dithering(self, dithers: bool) -> Iterator[None]:
-        """Inside, convolutions begin at a tile that their dimensions choose, or at the first."""
-        outside, self.dithers = self.dithers, dithers
-        try:
-            yield
-        finally:
-            self.dithers = outside
-
     def mark_loss(self, tensor: torch.Tensor) -> None:
         """Say that a tensor is a loss; the capture keeps the one that feeds no other."""
         self.losses.append(tensor)
@@ -104,7 +95,7 @@ class Recording:
             self.block,
             tuple(self._scope),
             tuple(attributes.items()),
-            dithers=self.dithers,
+            self.choices,
         )
 
     def _index_of(
@@ -129,3 +120,17 @@ def recording(state: Recording) -> Iterator[Recording]:
     """Make `state` the active recording of this thread inside the block."""
     with set_inside(_active, state):
         yield state
+
+
+@contextmanager
+def choosing(choices: Choices) -> Iterator[None]:
+    """Operations that are recorded inside, and their gradients, are planned as `choices` say."""
+    state = active()
+    if state is None or choices == NO_CHOICES:
+        yield
+        return
+    outer, state.choices = state.choices, choices.inside(state.choices)
+    try:
+        yield
+    finally:
+        state.choices = outer

@@ -256,7 +256,9 @@ def test_memory_share_reaches_the_product():
     step = captured(function, torch.randn(2, 3, 6), *weights)
     assert "tremula::set_available_memory" not in names(step)
     shares = [
-        n.meta[ORIGIN].available_memory for n in step.graph.nodes if schema_name(n) == "aten::mm"
+        n.meta[ORIGIN].choices.available_memory
+        for n in step.graph.nodes
+        if schema_name(n) == "aten::mm"
     ]
     assert shares.count(0.25) >= 1
     assert None in shares

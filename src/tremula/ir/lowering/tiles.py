@@ -12,7 +12,7 @@ from tremula.ir.lowering.options import LoweringOptions
 from tremula.ir.lowering.start_tiles import spread_if_small, start_tile
 from tremula.ir.lowering.types import narrow, tile_type
 from tremula.ir.nodes import operand
-from tremula.ir.origin import ORIGIN, Origin
+from tremula.ir.origin import NO_CHOICES, ORIGIN, Choices, Origin
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensors.tensor import Tensor
@@ -75,16 +75,18 @@ class Tiles:
     def type_of(self, argument: int) -> Type:
         return tile_type(operand(self.node, argument).meta["val"].dtype)
 
+    @property
+    def choices(self) -> Choices:
+        """What the program says of how this operation is planned."""
+        return NO_CHOICES if self.origin is None else self.origin.choices
+
     def product_options(self) -> dict[str, Any]:
         """The user's choices for this product: type of partial sums, memory it may take."""
         options: dict[str, Any] = {}
-        origin = self.origin
-        partials = (origin.partials_type if origin is not None else None) or (
-            self.options.partials_type
-        )
+        partials = self.choices.partials_type or self.options.partials_type
         if partials is not None:
             options["partials_type"] = partials
-        memory = origin.available_memory if origin is not None else None
+        memory = self.choices.available_memory
         if memory is None:
             memory = self.options.available_memory.get(self.chip)
         if memory is not None:

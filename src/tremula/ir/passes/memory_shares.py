@@ -1,11 +1,9 @@
 """Pass: what poptorch.set_available_memory says reaches the product that made the tensor."""
 
-from dataclasses import replace
-
 from torch import fx
 
 from tremula.ir.nodes import schema_name
-from tremula.ir.origin import BACKWARD, ORIGIN, Origin
+from tremula.ir.origin import BACKWARD, ORIGIN, Choices, Origin
 from tremula.ir.step import CapturedStep
 
 _MARK = "tremula::set_available_memory"
@@ -46,20 +44,20 @@ _BETWEEN = frozenset(
 
 def note_available_memory(step: CapturedStep) -> CapturedStep:
     """Remove the mark; the product, and the products of its gradients, get the share."""
-    shares: dict[Origin, float] = {}
+    choices: dict[Origin, Choices] = {}
     for node in list(step.graph.nodes):
         if schema_name(node) == _MARK:
-            made, share = _maker(node.args[0]), float(node.args[1])
+            made, memory = _maker(node.args[0]), Choices(float(node.args[1]))
             origin = made.meta.get(ORIGIN)
             if origin is not None:
-                shares[origin.in_phase(BACKWARD)] = share
-                made.meta[ORIGIN] = replace(origin, available_memory=share)
+                choices[origin.in_phase(BACKWARD)] = memory
+                made.meta[ORIGIN] = origin.choosing(memory)
             node.replace_all_uses_with(node.args[0])
             step.graph.erase_node(node)
-    for node in step.graph.nodes if shares else ():
+    for node in step.graph.nodes if choices else ():
         origin = node.meta.get(ORIGIN)
-        if origin in shares and schema_name(node) in _PLANNED:
-            node.meta[ORIGIN] = replace(origin, available_memory=shares[origin])
+        if origin in choices and schema_name(node) in _PLANNED:
+            node.meta[ORIGIN] = origin.choosing(choices[origin])
     return step
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, fx, nn
 from tremula.base.passes import garbage_collected_later
 from tremula.ir.capture.capture import capture, model_tensors
 from tremula.ir.group_values import GroupValues
-from tremula.ir.host.compiled.pool import start_pool
+from tremula.ir.host.compiled.pool import PoolUse, start_pool
 from tremula.ir.host.compiled.programs import is_expected, start_key
 from tremula.ir.host.start_phases import start_phase
 from tremula.ir.lowering.program.schedule import Schedule
@@ -86,12 +86,13 @@ class CompiledStep:
     loss_output: int | None  # which output is the loss, if forward returns it
     tiles: TileProgram
     seconds: float  # that capturing took
+    pool_use: PoolUse | None = None  # of the process that compiles for a GPU
 
     @cached_property
     def session(self) -> StepSession:
         """The device with the step on it, opened by the first use."""
         with start_phase("open session"):
-            return _open_session(self.step, self.tiles, self.settings)
+            return _open_session(self.step, self.tiles, self.settings, self.pool_use)
 
     @cached_property
     def random(self) -> DeviceRandom:
@@ -135,8 +136,20 @@ def compile_step(
     request: StepToCompile, settings: StepSettings, stored: "StoredTileProgram | None" = None
 ) -> CompiledStep:
     """Capture a step and place it; `stored` is its tile program, if a file had it."""
+    pool_use = _start_compiler(request, settings)
+    try:
+        return _compiled_step(request, settings, stored, pool_use)
+    except BaseException:  # its traceback may live long, and all that it refers to
+        if pool_use is not None:
+            pool_use.end()
+        raise
+
+
+def _compiled_step(
+    request: StepToCompile, settings: StepSettings, stored: "StoredTileProgram | None",
+    pool_use: PoolUse | None,
+) -> CompiledStep:  # fmt: skip
     began = time.perf_counter()
-    _start_compiler(request, settings)
     step, loss = _captured(request, settings)
     n_outputs = len(step.results_of_kind(OUTPUT))
     loss_output = _place_of_loss(step, loss)
@@ -157,16 +170,17 @@ def compile_step(
         loss_output,
         tiles,
         time.perf_counter() - began,
+        pool_use,
     )
 
 
-def _start_compiler(request: StepToCompile, settings: StepSettings) -> None:
+def _start_compiler(request: StepToCompile, settings: StepSettings) -> PoolUse | None:
     """Let another process load Inductor while the step is captured, if it may be needed."""
     is_one = settings.repetition.n_processes == 1 and not settings.groupings
     if settings.runs_on_tiles or settings.host.host != "auto" or not is_one:
-        return
+        return None
     if settings.host.torch_device().type != "cuda":
-        return
+        return None
     tensors = [
         (tensor.name, tensor.tensor.shape, tensor.tensor.dtype)
         for kind in (PARAMETER, BUFFER)
@@ -174,8 +188,7 @@ def _start_compiler(request: StepToCompile, settings: StepSettings) -> None:
     ]
     names = zip(request.input_names, request.inputs, strict=True)
     tensors += [(name, x.shape, x.dtype) for name, x in names]
-    if not is_expected(start_key(tensors)):
-        start_pool()
+    return None if is_expected(start_key(tensors)) else start_pool()
 
 
 def _captured(
@@ -216,7 +229,9 @@ def _tile_program(
     )
 
 
-def _open_session(step: CapturedStep, tiles: TileProgram, settings: StepSettings) -> StepSession:
+def _open_session(
+    step: CapturedStep, tiles: TileProgram, settings: StepSettings, pool_use: PoolUse | None
+) -> StepSession:
     if settings.runs_on_tiles:
         return tiles.session()
     if settings.tiles.cache_folder is not None:
@@ -235,4 +250,5 @@ def _open_session(step: CapturedStep, tiles: TileProgram, settings: StepSettings
             checks_floats=settings.checks_floats,
             rounds_stochastically=settings.rounds_stochastically,
             returned=settings.returned,
+            pool_use=pool_use,
         )

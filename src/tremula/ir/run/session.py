@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.host.compiled.pool import end_pool
+from tremula.ir.host.compiled.pool import PoolUse
 from tremula.ir.host.passes.memory_format import device_copy, to_column_major
 from tremula.ir.host.programs.backend_choice import backend_for
 from tremula.ir.host.programs.cuda_graph import CudaGraphProgram, InductorCudaGraphProgram
@@ -86,13 +87,16 @@ class HostSession:
         checks_floats: bool = False,
         rounds_stochastically: bool = False,
         returned: Collection[int] | None = None,
+        pool_use: PoolUse | None = None,
     ):
         self.device = settings.torch_device()
         if checks_floats:  # fused operations cannot be looked into
             settings = replace(settings, host="eager")
         program = _PROGRAMS[backend_for(step, settings, repetition.n_processes)]
-        if program is not FastestProgram:
-            end_pool()
+        if program is FastestProgram:
+            program = partial(FastestProgram, pool_use=pool_use)
+        elif pool_use is not None:
+            pool_use.end()
         self.program: HostProgram = program(
             step,
             device=self.device,

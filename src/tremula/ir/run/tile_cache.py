@@ -176,9 +176,7 @@ def _node_text(node: fx.Node) -> str:
             origin.path,
             origin.block,
             origin.attributes,
-            origin.available_memory,
-            origin.partials_type,
-            origin.dithers,
+            origin.choices,
         )
         if origin is not None
         else ()

@@ -9,12 +9,13 @@ import signal
 import struct
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from torch import fx
+from torch import Tensor, fx, nn
 
 from tests.ir.host.programs.test_equal_layers import Layered
 from tests.ir.steps import captured, training_step
@@ -30,6 +31,8 @@ from tremula.ir.host.compiled.requests import (
 from tremula.ir.host.programs.equal_layers import PartedGraph, equal_parts
 from tremula.ir.host.programs.inductor import CompiledGraph, prepare_all
 from tremula.ir.passes import HOST_PASSES, apply
+from tremula.ir.run import compiled_step
+from tremula.ir.run.compiled_step import StepSettings, StepToCompile, compile_step
 from tremula.ir.step import CapturedStep
 
 
@@ -37,6 +40,20 @@ from tremula.ir.step import CapturedStep
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TREMULA_CACHE_DIR", str(tmp_path))  # Inductor keeps its compiled headers
     return tmp_path
+
+
+@contextmanager
+def started_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[pool.CompilePool]:
+    """A compiling process that models of earlier tests do not use."""
+    monkeypatch.setattr(pool._RunningPool, "pool", None)
+    monkeypatch.setattr(pool._RunningPool, "n_users", 0)
+    use, running = pool.start_pool(), pool.running_pool()
+    assert use is not None
+    assert running is not None
+    try:
+        yield running
+    finally:
+        use.end()
 
 
 @pytest.fixture
@@ -57,9 +74,8 @@ def without_inductor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(module, "may_fork", lambda: True)
     monkeypatch.setattr(worker, "load", lambda: None)
     monkeypatch.setattr(worker, "compile_request", stored)
-    pool.start_pool()
-    yield
-    pool.end_pool()
+    with started_pool(monkeypatch):
+        yield
 
 
 def step_of_two() -> CapturedStep:
@@ -137,13 +153,8 @@ def test_warnings_do_not_end_the_process(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pool, "may_fork", lambda: True)
     monkeypatch.setattr(worker, "load", lambda: warnings.warn("old", DeprecationWarning, 2))
     monkeypatch.setattr(worker, "compile_request", lambda *_: None)
-    pool.start_pool()
-    try:
-        running = pool.running_pool()
-        assert running is not None
+    with started_pool(monkeypatch) as running:
         assert running.compile([request("good" * 8)]) == [""]
-    finally:
-        pool.end_pool()
 
 
 @pytest.mark.usefixtures("without_inductor")
@@ -168,20 +179,35 @@ def framed(content: bytes) -> bytes:
 
 
 def test_the_process_lives_as_long_as_models_need_it(monkeypatch: pytest.MonkeyPatch):
-    """Two models share it; a variable turns it off."""
+    """One model ends its use twice, another is deleted; a variable turns the process off."""
     monkeypatch.setattr(worker, "load", lambda: None)
-    pool.start_pool()
-    pool.start_pool()
-    first = pool.running_pool()
-    pool.end_pool()
+    with started_pool(monkeypatch) as first:
+        uses = [pool.start_pool() for _ in range(2)]
+        assert all(use is not None for use in uses)
     assert pool.running_pool() is first
-    pool.end_pool()
-    pool.end_pool()
+    for _ in range(2):
+        uses[0].end()  # pyright: ignore[reportOptionalMemberAccess] - see above
+        assert pool.running_pool() is first
+    uses.clear()
     assert pool.running_pool() is None
     monkeypatch.setenv(pool.OFF_VARIABLE, "0")
-    pool.start_pool()
+    assert pool.start_pool() is None
     assert pool.running_pool() is None
-    pool.end_pool()
+
+
+def test_a_model_that_cannot_be_captured_does_not_use_it(monkeypatch: pytest.MonkeyPatch):
+    """Its error refers to what was captured, and may be kept for long."""
+    monkeypatch.setattr(worker, "load", lambda: None)
+
+    def fails(_tensors: list[Tensor]) -> tuple[list[Tensor], None]:
+        raise ValueError("no such input")
+
+    with started_pool(monkeypatch):
+        monkeypatch.setattr(compiled_step, "_start_compiler", lambda *_: pool.start_pool())
+        to_compile = StepToCompile(nn.Identity(), fails, [torch.ones(2)], ["x"])
+        with pytest.raises(ValueError, match="no such input") as error:
+            compile_step(to_compile, StepSettings())
+    assert pool.running_pool() is None, error
 
 
 def test_an_answer_does_not_wait_for_other_processes_of_its_fork(monkeypatch: pytest.MonkeyPatch):
@@ -216,8 +242,7 @@ def test_parts_are_compiled_by_forks(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(CompiledGraph, "compile", None)
     torch.manual_seed(0)
     model, x = Layered([16] * 4), torch.randn(4, 8)  # the last one differs: it has the loss
-    pool.start_pool()
-    try:
+    with started_pool(monkeypatch):
         step = apply(training_step(model, x), HOST_PASSES, "host")
         arguments = [*(p.detach() for p in model.parameters()), x, torch.tensor(0.1)]
         compiled = partial(CompiledGraph, choices={})
@@ -225,8 +250,6 @@ def test_parts_are_compiled_by_forks(monkeypatch: pytest.MonkeyPatch):
         assert len({part.key for part in parts}) < len(parts), "some are equal"
         graph = PartedGraph(step, parts, compiled, prepare_all)
         graph.prepare(arguments)
-    finally:
-        pool.end_pool()
     torch.testing.assert_close(graph(*arguments), step.module()(*arguments))
     assert graph.record(()) is not None
 
@@ -235,14 +258,9 @@ def test_parts_are_compiled_by_forks(monkeypatch: pytest.MonkeyPatch):
 def test_a_new_process_compiles_where_none_can_be_forked(monkeypatch: pytest.MonkeyPatch):
     """What it stored computes what ATen does."""
     monkeypatch.setattr(pool, "may_fork", lambda: False)
-    pool.start_pool()
-    try:
-        running = pool.running_pool()
-        assert running is not None
+    with started_pool(monkeypatch) as running:
         assert not running.is_fork
         assert running.compile([request("a" * 32)]) == [""]
-    finally:
-        pool.end_pool()
     record, x = store.stored_function("a" * 32), torch.randn(4, 3)
     assert record is not None
     function = CompiledFunction(record, store.binary_path, torch.device("cpu"))

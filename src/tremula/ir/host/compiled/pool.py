@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import IO
 
@@ -39,6 +40,7 @@ class CompilePool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._owner = os.getpid()
         self.sent = threading.Event()  # set when it works on requests
         self.is_fork = may_fork()
         _log.info("Inductor is loaded by %s", "a fork" if self.is_fork else "a new process")
@@ -65,9 +67,10 @@ class CompilePool:
         return errors
 
     def close(self) -> None:
-        """End the process; what it is compiling is given up."""
+        """End the process; what it is compiling is given up. Not from a fork of the script."""
         atexit.unregister(self.close)
-        self._end()
+        if os.getpid() == self._owner:
+            self._end()
         for pipe in (self._stdin, self._stdout):
             with contextlib.suppress(OSError, ValueError):
                 pipe.close()
@@ -100,7 +103,6 @@ def _spawned() -> tuple[End, IO[bytes], IO[bytes]]:
 
 def _forked() -> tuple[End, IO[bytes], IO[bytes]]:
     requests, answers = os.pipe(), os.pipe()
-    parent = os.getpid()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # if this process has other threads
         child = os.fork()
@@ -115,12 +117,11 @@ def _forked() -> tuple[End, IO[bytes], IO[bytes]]:
     os.close(answers[1])
 
     def end() -> None:
-        if os.getpid() == parent:  # else this is a fork of the script, with its own children
-            for kill in os.killpg, os.kill:  # with its forks; it may not lead a group yet
-                with contextlib.suppress(OSError):
-                    kill(child, signal.SIGKILL)
+        for kill in os.killpg, os.kill:  # with its forks; it may not lead a group yet
             with contextlib.suppress(OSError):
-                os.waitpid(child, 0)
+                kill(child, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.waitpid(child, 0)
 
     return end, os.fdopen(requests[1], "wb"), os.fdopen(answers[0], "rb", 0)
 
@@ -146,30 +147,47 @@ class _RunningPool:
 
     pool: CompilePool | None = None
     n_users = 0
-    lock = threading.Lock()
+    lock = threading.RLock()  # a collection inside of it may end the use of another model
+
+
+class PoolUse:
+    """A model's use of the compiling process; without models it ends.
+
+    A use ends when `end` is called, and otherwise with this object: a model may never run, or
+    be deleted before its program is chosen.
+    """
+
+    def __init__(self) -> None:
+        self.end = weakref.finalize(self, _end_use)  # does nothing when it is called again
+        self.end.atexit = False  # a pool ends itself
 
 
 def is_allowed() -> bool:
     return os.environ.get(OFF_VARIABLE, "1") != "0"
 
 
-def start_pool() -> None:
-    """Start the compiling process for a model, unless it runs already; returns at once."""
+def start_pool() -> PoolUse | None:
+    """Start the compiling process for a model, unless it runs already; returns at once.
+
+    None if it is turned off, or cannot start.
+    """
     with _RunningPool.lock:
         if _RunningPool.pool is None and is_allowed():
             with contextlib.suppress(OSError):
                 _RunningPool.pool = CompilePool()
+        if _RunningPool.pool is None:
+            return None
         _RunningPool.n_users += 1
+        return PoolUse()
 
 
 def running_pool() -> CompilePool | None:
     return _RunningPool.pool
 
 
-def end_pool() -> None:
-    """A model needs the compiling process no more; without models it ends."""
+def _end_use() -> None:
     with _RunningPool.lock:
-        _RunningPool.n_users = max(0, _RunningPool.n_users - 1)
+        _RunningPool.n_users -= 1
         if _RunningPool.n_users:
             return
         pool, _RunningPool.pool = _RunningPool.pool, None

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tremula.ir.host.compile_isolation import isolate_compiling_thread
-from tremula.ir.host.compiled.pool import end_pool, running_pool
+from tremula.ir.host.compiled.pool import PoolUse, running_pool
 from tremula.ir.host.compiled.programs import (
     ProgramRecord,
     expect_stored,
@@ -122,12 +122,12 @@ class FastestProgram(_DrawingFirst):
 
     compiles_late = True  # not at all if an earlier process has stored a faster program
 
-    def __init__(self, step: CapturedStep, **options):
+    def __init__(self, step: CapturedStep, *, pool_use: PoolUse | None = None, **options):
         super().__init__(step, **options)
+        self._pool_use = pool_use  # of the process that was started for this step
         self._make_rival = partial(_Rival, step, **options)
         self._is_stored = False  # whether it runs Inductor's kernels from an earlier process
         self._rival: _Rival | None = None
-        self._uses_pool = True  # the process that was started for its step
         self._thread: threading.Thread | None = None
         self._began: float | None = None  # when the first call ended
         self._times: dict[CudaGraphProgram, list[float]] = {}
@@ -373,9 +373,8 @@ class FastestProgram(_DrawingFirst):
 
     def _leave_pool(self) -> None:
         """This program needs the compiling process no more."""
-        if self._uses_pool:
-            self._uses_pool = False
-            end_pool()
+        if self._pool_use is not None:
+            self._pool_use.end()
 
     def _choose(self, program: CudaGraphProgram, reason: str) -> None:
         """Keep one program; free the memory of the other."""

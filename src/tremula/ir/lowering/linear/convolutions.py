@@ -97,8 +97,8 @@ def convolution(
 def convolution_options(tiles: Tiles) -> dict[str, Any]:
     """The user's choices for a convolution: those for products, and where it begins."""
     options = tiles.product_options()
-    own = None if tiles.origin is None else tiles.origin.dithers
-    if tiles.options.dithers_convolutions if own is None else own:
+    dithers = tiles.choices.dithers
+    if tiles.options.dithers_convolutions if dithers is None else dithers:
         options["enable_conv_dithering"] = True
     return options
 
