@@ -6,12 +6,11 @@ import popxl
 from tremula.base.errors import suggest
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl.ops.choices import MEMORIES, MEMORY
 from tremula.frontends.popxl_addons.notes import notes_of
 
 LEVELS = ("no_patterns", "minimal", "default", "all")
 Proportions = Mapping[int, float] | Iterable[float]
-MEMORY = "available_memory_proportion"  # of one product
-MEMORIES = "available_memory_proportions"  # of the convolutions of an operation
 
 
 def apply_pre_alias_patterns(ir: popxl.Ir, level: str = "default") -> None:

@@ -44,8 +44,8 @@ def test_multi_conv():
         for n in compiled.compiled_program().step.graph.nodes
         if schema_name(n) == "aten::convolution"
     ]
-    assert [o.available_memory for o in origins] == [0.2, 0.4]
-    assert [o.partials_type for o in origins] == ["half", "half"]
+    assert [o.choices.available_memory for o in origins] == [0.2, 0.4]
+    assert [o.choices.partials_type for o in origins] == ["half", "half"]
     assert [dict(o.attributes)["multi conv"] for o in origins] == ["0", "1"]
 
 

@@ -82,7 +82,9 @@ def test_memory_share_is_noted():
     )
     model(X, torch.randn(5, 6))
     nodes = model.compiled_program().step.graph.nodes
-    shares = [n.meta[ORIGIN].available_memory for n in nodes if schema_name(n) == "aten::mm"]
+    shares = [
+        n.meta[ORIGIN].choices.available_memory for n in nodes if schema_name(n) == "aten::mm"
+    ]
     assert shares == [0.3]
 
 

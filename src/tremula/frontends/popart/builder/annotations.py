@@ -12,6 +12,7 @@ from tremula.frontends.popart.builder.graph import GraphInProgress, values_of
 from tremula.frontends.popart.enums import RecomputeType, TensorStorage
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.locations import TensorLocation
+from tremula.ir.origin import Choices
 
 VIRTUAL_GRAPH = "__ipu_number"
 PIPELINE_STAGE = "__pipeline_stage"
@@ -32,6 +33,7 @@ DITHERING = "__enable_conv_dithering"
 
 SERIALIZE_MODES = ("none", "input_channels", "output_channels", "reducing_dim")
 PARTIALS_TYPES = ("half", "float")
+_PARTIALS_NAMES = {"FLOAT": "float", "FLOAT16": "half", "HALF": "half"}
 Ids = str | Iterable[str]
 
 
@@ -82,8 +84,7 @@ class Annotations:
 
     def getStringVectorNodeAttribute(self, attributeName: str, nodeOutputNames: Ids) -> list[str]:
         """An attribute that is a list of texts."""
-        result = self._attribute(attributeName, nodeOutputNames, list)
-        return [v.decode() if isinstance(v, bytes) else v for v in result]
+        return list(self._attribute(attributeName, nodeOutputNames, list))
 
     def removeNodeAttribute(self, attributeName: str, nodeOutputNames: Ids) -> None:
         """Take an attribute away from the operation that makes these tensors."""
@@ -199,9 +200,12 @@ class Annotations:
         self._set(self._node(nodeOutputName), EXCLUDED_PATTERNS, list(patternNames))
 
     def setPartialsType(self, nodeOutputName: Ids, partialsType: object) -> None:
-        """The type in which a product or convolution is summed."""
-        names = {"FLOAT": "float", "FLOAT16": "half", "HALF": "half"}
-        self._choice(PARTIALS, names.get(str(partialsType).upper(), partialsType), PARTIALS_TYPES)
+        """The type in which a product or convolution of halves, and its gradients, are summed.
+
+        Without it `partialsTypeMatMuls` of the session counts.
+        """
+        name = _PARTIALS_NAMES.get(str(partialsType).upper(), partialsType)
+        self._choice(PARTIALS, name, PARTIALS_TYPES)
         self._set(self._node(nodeOutputName), PARTIALS, str(partialsType))
 
     def getPartialsType(self, nodeOutputName: Ids) -> str:
@@ -211,7 +215,7 @@ class Annotations:
     def setAvailableMemoryProportion(
         self, nodeOutputName: Ids, availableMemoryProportion: float
     ) -> None:
-        """The share of a tile's memory that the plan of an operation may use."""
+        """The share of a tile's memory that the plans of an operation and its gradients may use."""
         share = float(availableMemoryProportion)
         if not 0 < share <= 1:
             raise popart_exception(
@@ -311,6 +315,16 @@ class Annotations:
                 f"{what.strip('_')} is one of {', '.join(known)}, got {value!r}:"
                 f" {suggest(str(value), known)}"
             )
+
+
+def choices_of(attributes: Mapping[str, Any]) -> Choices:
+    """How the operations of a node are planned, from its attributes."""
+    share, partials, dithers = (attributes.get(name) for name in (MEMORY, PARTIALS, DITHERING))
+    return Choices(
+        None if share is None else float(share),
+        None if partials is None else _PARTIALS_NAMES[str(partials).upper()],
+        None if dithers is None else bool(dithers),
+    )
 
 
 def _ids(ids: Ids) -> list[str]:

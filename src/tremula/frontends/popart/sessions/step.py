@@ -1,7 +1,7 @@
 """The module that a session compiles: an imported model with marks for placing and training."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,16 +13,15 @@ from tremula.frontends.onnx.graph import OnnxNode
 from tremula.frontends.onnx.imported import ImportedModel
 from tremula.frontends.onnx.table import GRAPHCORE_DOMAIN
 from tremula.frontends.popart.builder.annotations import (
-    DITHERING,
-    MEMORY,
     SERIALIZE_FACTOR,
     SERIALIZE_MODE,
     SERIALIZE_PRECISION,
+    choices_of,
 )
 from tremula.frontends.popart.sessions.placement import block_name
 from tremula.ir.ops import composite, markers  # noqa: F401 - register tremula::*
 from tremula.ir.recorder import DEVICE
-from tremula.ir.recording import active
+from tremula.ir.recording import active, choosing
 from tremula.ir.step import BlockPlace
 
 _OLD_DROPOUT = 12  # before it, a dropout drops whenever the session trains
@@ -126,12 +125,6 @@ def _dropped(x: Tensor, ratio: float, shape: Sequence[int]) -> tuple[Tensor, Ten
     return torch.where(mask, x / (1 - ratio), torch.zeros_like(x)), mask
 
 
-def _dithering(node: OnnxNode) -> AbstractContextManager:
-    """Convolutions of a node begin where its annotation says, else as the session's options say."""
-    recording, value = active(), node.attributes.get(DITHERING)
-    return nullcontext() if recording is None or value is None else recording.dithering(bool(value))
-
-
 class _PlacedEvaluation(Evaluation):
     """Each node of the main graph in the block its annotations name."""
 
@@ -142,7 +135,8 @@ class _PlacedEvaluation(Evaluation):
     def node(self, node: OnnxNode, scope: Scope) -> None:
         """One node, then the marks on its results."""
         is_main = scope is self.main_scope
-        with self._block(node) if is_main else nullcontext(), _dithering(node):
+        block = self._block(node) if is_main else nullcontext()
+        with block, choosing(choices_of(node.attributes)):
             if not self._replaced(node, scope):
                 super().node(node, scope)
             if is_main:
@@ -179,13 +173,8 @@ class _PlacedEvaluation(Evaluation):
         return True
 
     def _mark(self, node: OnnxNode, scope: Scope) -> None:
-        if active() is None or not node.outputs:
+        if active() is None:
             return
-        first = node.outputs[0]
-        share = node.attributes.get(MEMORY)
-        if share is not None and is_live(scope.values[first]):
-            marked = torch.ops.tremula.set_available_memory(scope.values[first], float(share))
-            scope.values[first] = marked
         for name in node.outputs:
             if name in self.plan.checkpoints and is_live(scope.values[name]):
                 scope.values[name] = torch.ops.tremula.checkpoint(scope.values[name])

@@ -10,7 +10,7 @@ import torch
 from tremula.frontends.poptorch.enums import MultiConvPlanType
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.ir.nodes import schema_name
-from tremula.ir.origin import ORIGIN
+from tremula.ir.origin import ORIGIN, Choices
 from tremula.ir.recorder import Recorder
 from tremula.ir.recording import Recording, active
 
@@ -110,12 +110,10 @@ class MultiConv:
             for name, value in self._settings.items()
         }
         notes = tuple((f"multi conv {name}", str(value)) for name, value in chosen.items())
-        memory = chosen.get("available memory proportions", origin.available_memory)
-        partials = origin.partials_type
-        if "partials types" in chosen:
-            partials = _PARTIALS[chosen["partials types"]]
+        choices = Choices(
+            chosen.get("available memory proportions"),
+            _PARTIALS.get(chosen.get("partials types")),  # pyright: ignore[reportArgumentType]
+            chosen.get("conv dithering"),
+        )
         attributes = (*origin.attributes, ("multi conv", str(place)), *notes)
-        return replace(
-            origin, available_memory=memory, partials_type=partials, attributes=attributes,
-            dithers=chosen.get("conv dithering", origin.dithers),
-        )  # fmt: skip
+        return replace(origin, attributes=attributes).choosing(choices)

@@ -11,6 +11,7 @@ from tremula.frontends.popxl.core.table import Operand, operation
 from tremula.frontends.popxl.core.tensor import Tensor as PopxlTensor
 from tremula.frontends.popxl.dtypes import dtype, float16, int32
 from tremula.frontends.popxl.fp8_utils import format_of
+from tremula.frontends.popxl.ops.choices import check_choices
 from tremula.frontends.popxl.ops.products import conv_transposed, convolved
 from tremula.ir.ops import low_precision  # noqa: F401  registers tremula::*
 
@@ -112,8 +113,9 @@ def _scaled(product: Tensor, log2_scale: Tensor) -> Tensor:
 
 @operation("MatMulPow2Scaled", class_name="MatMul", name="_matmul_fp8", types=_half)
 def _matmul_fp8(
-    lhs: Operand, rhs: Operand, log2_scale: Operand, formats: tuple[dtype, dtype]
-) -> Tensor:
+    lhs: Operand, rhs: Operand, log2_scale: Operand, formats: tuple[dtype, dtype],
+    available_memory_proportion: float | None = None,  # noqa: ARG001 - read by `choices_of`
+) -> Tensor:  # fmt: skip
     are_matrices = lhs.dim() >= 2 and rhs.dim() >= 2
     if are_matrices and (rhs.dim() == 2 or lhs.shape[:-2] == rhs.shape[:-2]):
         are_143 = [format_of(f) is QuarterFormat.F143 for f in formats]
@@ -127,18 +129,22 @@ def matmul_pow2scaled(
     lhs: PopxlTensor,
     rhs: PopxlTensor,
     log2_scale: PopxlTensor | int,
-    available_memory_proportion: float | None = None,  # noqa: ARG001
+    available_memory_proportion: float | None = None,
 ) -> PopxlTensor:
     """The product of matrices of 8-bit floats, times `2^log2_scale`, in float16."""
     _check_pair("matmul_pow2scaled", lhs, rhs)
-    return _matmul_fp8(lhs, rhs, _scale(lhs, log2_scale), (lhs.dtype, rhs.dtype))
+    formats = lhs.dtype, rhs.dtype
+    scale = _scale(lhs, log2_scale)
+    return _matmul_fp8(lhs, rhs, scale, formats, available_memory_proportion)
 
 
 @operation("ConvPow2Scaled", class_name="Conv", name="_conv_fp8", types=_half)
 def _conv_fp8(
     t: Operand, weight: Operand, log2_scale: Operand, formats: tuple, arguments: tuple,
-    enable_conv_dithering: Sequence[int] | None = None,  # noqa: ARG001 - read by `dithering_of`
+    available_memory_proportions: Sequence[float] | None = None,
+    enable_conv_dithering: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
+    check_choices(available_memory_proportions, dithering=enable_conv_dithering)
     a, b = (decoded(x, format_of(f)) for x, f in zip((t, weight), formats, strict=True))
     return _scaled(convolved(a, b, *arguments), log2_scale)
 
@@ -153,7 +159,7 @@ def conv_pow2scaled(
     dilation: Sequence[int] = (1, 1),
     groups: int = 1,
     pad_type: str = "not_set",
-    available_memory_proportions: object = None,  # noqa: ARG001
+    available_memory_proportions: Sequence[float] | None = None,
     enable_conv_dithering: Sequence[int] | None = None,
 ) -> PopxlTensor:
     """A convolution of 8-bit floats, times `2^log2_scale`, in float16."""
@@ -161,14 +167,18 @@ def conv_pow2scaled(
     arguments = (tuple(stride), tuple(padding), tuple(dilation), groups, pad_type)
     formats = t.dtype, weight.dtype
     scale = _scale(t, log2_scale)
-    return _conv_fp8(t, weight, scale, formats, arguments, enable_conv_dithering)
+    return _conv_fp8(
+        t, weight, scale, formats, arguments, available_memory_proportions, enable_conv_dithering
+    )
 
 
 @operation("ConvTransposePow2Scaled", class_name="ConvTranspose", name="_conv_t_fp8", types=_half)
 def _conv_t_fp8(
     t: Operand, weight: Operand, log2_scale: Operand, formats: tuple, arguments: tuple,
-    enable_conv_dithering: Sequence[int] | None = None,  # noqa: ARG001 - read by `dithering_of`
+    available_memory_proportions: Sequence[float] | None = None,
+    enable_conv_dithering: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
+    check_choices(available_memory_proportions, dithering=enable_conv_dithering)
     a, b = (decoded(x, format_of(f)) for x, f in zip((t, weight), formats, strict=True))
     return _scaled(conv_transposed(a, b, *arguments), log2_scale)
 
@@ -185,7 +195,7 @@ def conv_transpose_pow2scaled(
     pad_type: str = "not_set",
     output_padding: Sequence[int] = (),
     output_shape: Sequence[int] = (),
-    available_memory_proportions: object = None,  # noqa: ARG001
+    available_memory_proportions: Sequence[float] | None = None,
     enable_conv_dithering: Sequence[int] | None = None,
 ) -> PopxlTensor:
     """The transpose of a convolution of 8-bit floats, times `2^log2_scale`, in float16."""
@@ -196,4 +206,6 @@ def conv_transpose_pow2scaled(
     )  # fmt: skip
     formats = t.dtype, weight.dtype
     scale = _scale(t, log2_scale)
-    return _conv_t_fp8(t, weight, scale, formats, arguments, enable_conv_dithering)
+    return _conv_t_fp8(
+        t, weight, scale, formats, arguments, available_memory_proportions, enable_conv_dithering
+    )

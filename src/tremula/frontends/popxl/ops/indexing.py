@@ -35,7 +35,7 @@ def gather(
     t: Operand,
     indices: Indices,
     axis: int = 0,
-    available_memory_proportion: float | None = None,  # noqa: ARG001
+    available_memory_proportion: float | None = None,  # noqa: ARG001 - read by `choices_of`
     zero_OOR: bool = False,
 ) -> Tensor:
     """Slices of a dimension by number; with `zero_OOR`, zeros for numbers out of range."""
@@ -47,7 +47,7 @@ def tied_gather(
     t: Operand,
     indices: Indices,
     axis: int = 0,
-    available_memory_proportion: float | None = None,  # noqa: ARG001
+    available_memory_proportion: float | None = None,  # noqa: ARG001 - read by `choices_of`
     zero_OOR: bool = False,
 ) -> Tensor:
     """A gather from a tensor that a matrix product reads, too."""
@@ -60,7 +60,7 @@ def groupedgather(
     indices: Indices,
     axis: int = 0,
     group_size: int = 1,
-    available_memory_proportion: float | None = None,  # noqa: ARG001
+    available_memory_proportion: float | None = None,  # noqa: ARG001 - read by `choices_of`
     zero_OOR: bool = False,
 ) -> Tensor:
     """A gather in each group: the first dimension of tensor and indices counts the groups."""
@@ -92,7 +92,7 @@ def scatter(
     indices: Indices,
     values: Operand,
     axis: int = 0,
-    available_memory_proportion: float | None = None,  # noqa: ARG001
+    available_memory_proportion: float | None = None,  # noqa: ARG001 - read by `choices_of`
 ) -> Tensor:
     """A copy with the values at the indices."""
     return torch.scatter(t, axis, kinds.index_of_each(indices.long(), values, axis), values)
@@ -107,7 +107,7 @@ def scatter_reduce(
     axis: int = 0,
     axis_size: int | None = None,
     enable_index_broadcast: bool = True,
-    available_memory_proportion: float | None = None,  # noqa: ARG001
+    available_memory_proportion: float | None = None,  # noqa: ARG001 - read by `choices_of`
 ) -> Tensor:
     """Elements that are scattered to one index, combined: "sum", "max", "min", "mul" or "none"."""
     if reduction not in kinds.SCATTER_REDUCTIONS:
@@ -133,7 +133,7 @@ def grouped_scatter_reduce(
     axis_size: int | None = None,
     group_size: int = 1,
     enable_index_broadcast: bool = True,
-    available_memory_proportion: float | None = None,  # noqa: ARG001
+    available_memory_proportion: float | None = None,  # noqa: ARG001 - read by `choices_of`
 ) -> Tensor:
     """A scatter in each group: the first dimension of data and indices counts the groups."""
     _check_groups(data, indices, group_size)
@@ -256,7 +256,7 @@ def topk(
     axis: int,
     largest: bool,
     sorted: bool,
-    available_memory_proportion: float | None = None,  # noqa: ARG001
+    available_memory_proportion: float | None = None,  # noqa: ARG001 - read by `choices_of`
 ) -> tuple[Tensor, Tensor]:
     """The k largest or smallest elements, and where they are."""
     values, indices = torch.topk(t, k, axis, largest, sorted)

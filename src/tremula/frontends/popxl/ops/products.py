@@ -1,7 +1,7 @@
 """Matrix products, convolutions and pooling."""
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from tremula.frontends.popxl.core.context import get_current_graph
-from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.table import Operand, operation
 from tremula.frontends.popxl.core.tensor import Tensor as PopxlTensor
 from tremula.frontends.popxl.dtypes import dtype
+from tremula.frontends.popxl.ops.choices import check_choices
 from tremula.frontends.shared.kinds import windows
 from tremula.frontends.shared.kinds.windows import Window
 
-DITHERING = "enable_conv_dithering"
 PAGE_SECTION = (4, "Products, convolutions, pooling")
 
 
@@ -54,11 +53,15 @@ def _with_partials(make: Callable) -> Callable:
 def matmul(
     lhs: Operand,
     rhs: Operand,
-    available_memory_proportion: float | None = None,  # noqa: ARG001
+    available_memory_proportion: float | None = None,  # noqa: ARG001 - read by `choices_of`
     output_type: dtype | None = None,
-    partials_type: dtype | None = None,  # noqa: ARG001
+    partials_type: dtype | None = None,  # noqa: ARG001 - read by `choices_of`
 ) -> Tensor:
-    """The matrix product, as NumPy's `@`."""
+    """The matrix product, as NumPy's `@`.
+
+    `available_memory_proportion` is the share of a tile's memory that it and its gradients may
+    take, `partials_type` the type of their partial sums; without them the session's options count.
+    """
     result = torch.matmul(lhs, rhs)
     return result if output_type is None else result.to(output_type.carrier)
 
@@ -91,15 +94,18 @@ def conv(
     dilation: Sequence[int] = (1, 1),
     groups: int = 1,
     pad_type: str = "not_set",
-    available_memory_proportions: object = None,  # noqa: ARG001
-    partials_types: object = None,  # noqa: ARG001
-    enable_conv_dithering: Sequence[int] | None = None,  # noqa: ARG001 - read by `dithering_of`
+    available_memory_proportions: Sequence[float] | None = None,
+    partials_types: Sequence[str] | None = None,
+    enable_conv_dithering: Sequence[int] | None = None,
 ) -> Tensor:
     """A convolution; padding is given before all dimensions, then behind all.
 
     With `enable_conv_dithering=[1]` it and its gradients begin at a tile that its dimensions
     choose, with `[0]` at the first; without it `convolutionOptions` of the session count.
+    `available_memory_proportions=[0.2]` is the share of a tile's memory that they may take,
+    `partials_types=["half"]` the type of their partial sums, or "float".
     """
+    check_choices(available_memory_proportions, partials_types, enable_conv_dithering)
     return convolved(t, weight, stride, padding, dilation, groups, pad_type)
 
 
@@ -126,11 +132,12 @@ def conv_transpose(
     pad_type: str = "not_set",
     output_padding: Sequence[int] = (),
     output_shape: Sequence[int] = (),
-    available_memory_proportions: object = None,  # noqa: ARG001
-    partials_types: object = None,  # noqa: ARG001
-    enable_conv_dithering: Sequence[int] | None = None,  # noqa: ARG001 - read by `dithering_of`
+    available_memory_proportions: Sequence[float] | None = None,
+    partials_types: Sequence[str] | None = None,
+    enable_conv_dithering: Sequence[int] | None = None,
 ) -> Tensor:
     """The transpose of a convolution."""
+    check_choices(available_memory_proportions, partials_types, enable_conv_dithering)
     return conv_transposed(
         t, weight, stride, padding, dilation, groups, pad_type, output_padding, output_shape
     )
@@ -149,19 +156,6 @@ def conv_transposed(
 ) -> Tensor:
     window = _window(stride, padding, dilation, pad_type)
     return windows.conv_transpose(t, weight, None, window, groups, output_padding, output_shape)
-
-
-def dithering_of(op: Op) -> bool | None:
-    """Whether a convolution, or the one it is the gradient of, begins where its dimensions choose.
-
-    None: as the session's options say. PopXL takes a list with a number for each convolution of an
-    operation, and its operations have one.
-    """
-    forward = op.attributes.get("forward", op)  # of an operation's gradient
-    values = getattr(forward, "op", forward).attributes.get(DITHERING)
-    if values is None or values == []:
-        return None
-    return bool(next(iter(values)) if isinstance(values, Iterable) else values)
 
 
 # -- pooling ---------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ state that goes from round to round.
 """
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -18,12 +17,12 @@ from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
 from tremula.frontends.popxl.core.streams import Stream
 from tremula.frontends.popxl.core.tensor import Tensor
-from tremula.frontends.popxl.ops.products import dithering_of
+from tremula.frontends.popxl.ops.choices import choices_of
 from tremula.frontends.popxl.run.interpreter import Frame, Interpreter, Value, plan_of
 from tremula.frontends.popxl.run.memory import DeviceMemory
 from tremula.frontends.popxl.run.tile_collectives import on_tiles
 from tremula.ir.capture.bodies import record_cond, record_function, record_scan
-from tremula.ir.recording import Recording, active
+from tremula.ir.recording import Recording, active, choosing
 
 # A loop of fewer operations in all is written out.
 MAX_UNROLLED = 64
@@ -92,8 +91,7 @@ class Tracer(Interpreter):
         return [on_tiles(op, value[0])]
 
     def compute(self, op: Op, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        state, dithers = active(), dithering_of(op)
-        with nullcontext() if state is None or dithers is None else state.dithering(dithers):
+        with choosing(choices_of(op)):
             return super().compute(op, inputs)
 
     def printed(self, value: Value, title: str, form: str) -> Value:
