@@ -273,6 +273,12 @@ class GraphInProgress:
 
 def _value(attribute: AttributeProto) -> Any:
     value = helper.get_attribute_value(attribute)
+    if isinstance(value, list):
+        return [_as_text(item) for item in value]
+    return _as_text(value)
+
+
+def _as_text(value: object) -> object:
     return value.decode() if isinstance(value, bytes) else value
 
 

@@ -69,8 +69,7 @@ def _apply(graph: _RewrittenGraph, name: str, rule: Rule) -> bool:
     """One rule, once for every node; whether it changed anything."""
     result, has_changed = [], False
     for node in graph.proto.node:
-        excluded = values_of(node).get(EXCLUDED_PATTERNS, [])
-        spared = name in [e.decode() if isinstance(e, bytes) else e for e in excluded]
+        spared = name in values_of(node).get(EXCLUDED_PATTERNS, [])
         new = None if spared else rule(node, graph)
         result += [node] if new is None else [_noted(n, node) for n in new]
         has_changed = has_changed or new is not None

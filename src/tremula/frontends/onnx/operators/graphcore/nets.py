@@ -1,9 +1,12 @@
 """Norms, recurrent nets, convolutions, splines and decoding of ai.graphcore."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from tremula.frontends.onnx.context import NodeContext
+from tremula.frontends.onnx.errors import OnnxError
 from tremula.frontends.onnx.operators.nn import conv
 from tremula.frontends.onnx.operators.norms import BatchStatistics, batch_norm_of_graph
 from tremula.frontends.onnx.table import GRAPHCORE_DOMAIN as DOMAIN
@@ -11,6 +14,8 @@ from tremula.frontends.onnx.table import operator
 from tremula.frontends.shared import splines
 from tremula.frontends.shared.kinds import norms, windows
 from tremula.ir.ops import ctc  # noqa: F401 - registers tremula::ctc_beam_search
+from tremula.ir.origin import Choices
+from tremula.ir.recording import choosing
 
 
 @operator("GroupNormalization", domain=DOMAIN, role="norm")
@@ -96,12 +101,17 @@ def multi_conv(
     planType: str | None = None,
     perConvReservedTiles: int | None = None,
     cycleBackOff: float | None = None,
+    enableConvDithering: list[int] | None = None,
 ) -> tuple[Tensor, ...]:
     """Several convolutions, each of data, weights and a bias or none.
 
-    Attributes of all of them are joined in order.
+    Attributes of all of them are joined in order. Of those that say how they are planned, one value
+    may be for all.
     """
-    del availableMemoryProportions, partialsTypes, planType, perConvReservedTiles, cycleBackOff
+    del planType, perConvReservedTiles, cycleBackOff
+    choices = _choices(
+        len(operands) // 3, availableMemoryProportions, partialsTypes, enableConvDithering
+    )
     result, begin = [], 0
     for i in range(0, len(operands), 3):
         data, weight, bias = operands[i : i + 3]
@@ -111,17 +121,43 @@ def multi_conv(
         part, both = slice(begin, begin + n), slice(2 * begin, 2 * (begin + n))
         begin += n
         data = _spread(data, inDilations[part] if inDilations else [1] * n)
-        y = conv(
-            data,
-            weight,
-            bias,
-            group=data.shape[1] // weight.shape[1],
-            dilations=dilations[part] if dilations else None,
-            pads=pads[both] if pads else None,
-            strides=strides[part] if strides else None,
-        )
+        with choosing(choices[i // 3]):
+            y = conv(
+                data,
+                weight,
+                bias,
+                group=data.shape[1] // weight.shape[1],
+                dilations=dilations[part] if dilations else None,
+                pads=pads[both] if pads else None,
+                strides=strides[part] if strides else None,
+            )
         result.append(windows.padded(y, outPads[both] if outPads else []))
     return tuple(result)
+
+
+def _choices(
+    n: int, shares: list[float] | None, partials: list[str] | None, dithering: list[int] | None
+) -> list[Choices]:
+    """How each of n convolutions is planned."""
+    types = None if partials is None else [name.lower() for name in partials]
+    if not set(types or ()) <= {"half", "float"}:
+        raise OnnxError(f"partialsTypes of MultiConv are 'half' or 'float', got {partials}.")
+    dithers = None if dithering is None else [bool(value) for value in dithering]
+    columns = (
+        _of_each("availableMemoryProportions", n, shares),
+        _of_each("partialsTypes", n, types),
+        _of_each("enableConvDithering", n, dithers),
+    )
+    return [Choices(*row) for row in zip(*columns, strict=True)]
+
+
+def _of_each(name: str, n: int, values: list[Any] | None) -> list[Any]:
+    """A value for each of n convolutions; None: as the session says."""
+    if not values:
+        return [None] * n
+    if len(values) not in {1, n}:
+        raise OnnxError(f"MultiConv has {len(values)} {name}, but {n} convolutions.")
+    return values * n if len(values) == 1 else values
 
 
 def _spread(x: Tensor, dilations: list[int]) -> Tensor:
