@@ -18,8 +18,8 @@ _PARTIALS = {"half": "half", "float": "float", "float16": "half", "float32": "fl
 
 def choices_of(op: Op) -> Choices:
     """What the arguments of an operation, or of the one it is the gradient of, say of its plan."""
-    forward = op.attributes.get("forward", op)  # of an operation's gradient
-    attributes = getattr(forward, "op", forward).attributes
+    forward = getattr(op.attributes.get("forward"), "op", op)  # of an operation's gradient
+    attributes = forward.attributes
     share, partials, dithers = (
         next((v for name in names if (v := _one(name, attributes.get(name))) is not None), None)
         for names in ((MEMORY, MEMORIES), (PARTIALS, PARTIALS_OF_EACH), (DITHERING,))
