@@ -2,8 +2,12 @@
 
 import pytest
 
+from tremula.base.types import HALF
+from tremula.poplar.target import IPUModel
 from tremula.validate import GRID, MORE, PUBLISHED, read_rows, validate
 from tremula.validate.rows import MeasuredRow
+from tremula.validate.timing import Timing
+from tremula.validate.workloads import matmul
 from tremula.validate.workloads.matmul import is_of_2019
 
 # Row, and how far the prediction may be off today: a change of the model shows here first.
@@ -77,3 +81,21 @@ def test_rows_of_2019_are_planned_as_then():
     assert is_of_2019(row("GC2", ""), "gc2")
     assert not is_of_2019(row("GC2", "1.4"), "gc2")
     assert not is_of_2019(row("Bow", ""), "bow")
+
+
+def test_best_widths_are_those_that_fit(monkeypatch: pytest.MonkeyPatch):
+    """All powers of two, up to where operands and result fill the chip; the best rate counts."""
+    tried: list[int] = []
+
+    def timed(chip: str, shape: tuple[int, int, int], *_: object) -> Timing:
+        tried.append(shape[2])
+        cycles = shape[2] if shape[2] == 2048 else 2 * shape[2]
+        return Timing(IPUModel(chip).create_target(), cycles, 0, 0, cycles, (), ())
+
+    monkeypatch.setattr(matmul, "time_product", timed)
+    best = matmul.best_dense_rate("bow", 8192, 8192, HALF, 1.0)
+    assert tried == [256, 512, 1024, 2048, 4096, 8192, 16384]
+    assert best.n_flops == 2.0 * 8192 * 8192 * 2048
+    tried.clear()
+    matmul.best_dense_rate("bow", 1024, 1024, HALF, 1.0)
+    assert tried[-1] == 65536

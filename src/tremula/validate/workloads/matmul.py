@@ -4,6 +4,7 @@ from tremula.base.floats import QuarterFormat
 from tremula.base.types import FLOAT, HALF, QUARTER, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
+from tremula.poplar.target import IPUModel
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.poplin.product.conv_params import ConvParams
 from tremula.poplibs.poplin.product.convolution import convolution, create_input, create_weights
@@ -28,8 +29,8 @@ _TYPES |= {"f32": FLOAT, "f8": QUARTER}
 # PopLibs in 2019: its default of cycleBackoffPercent (ConvOptions.hpp; later without effect), and
 # the transform its planner tries on every kernel (ConvPlan.cpp).
 OPTIONS_OF_2019 = ProductOptions(cycle_backoff_percent=20.0, expands_dims=True)
-# For "best n" rows: widths that are tried.
-_WIDTHS = (256, 1024, 4096, 16384)
+# For "best n" rows: widths that are tried, powers of two as in the published sweep.
+_WIDTHS = tuple(2**power for power in range(8, 17))
 
 
 def element_type(text: str) -> Type:
@@ -91,9 +92,10 @@ def best_product(row: MeasuredRow, chip_name: str) -> ModelledValue:
 
 
 def best_dense_rate(chip_name: str, m: int, k: int, element: Type, density: float) -> ModelledValue:
-    """The best of some widths; only a share of the products counts."""
-    result = []
-    for n in _WIDTHS:
+    """The best of the widths whose operands and result fit the chip; a share of products counts."""
+    result, chip = [], IPUModel(chip_name).create_target().chip
+    n_most = chip.n_tiles * chip.n_bytes_per_tile // element.n_bytes
+    for n in (n for n in _WIDTHS if m * k + (m + k) * n <= n_most):
         timing = time_product(chip_name, (m, k, n), (element, element), 0.6)
         result.append(ModelledValue.of(timing, n_flops=density * 2.0 * m * k * n))
     return max(result, key=lambda one: one.n_flops / one.cycles)
