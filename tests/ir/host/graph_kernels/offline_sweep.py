@@ -30,6 +30,9 @@ from tremula.ir.step import CapturedStep
 AMPERE, HOPPER, BLACKWELL = 80, 90, 100
 WIDTHS = 32, 64, 128, 200
 TYPES = torch.float32, torch.bfloat16, torch.float16
+# Why a candidate may not compile, if another one does: products need more registers than a program
+# of that many threads has.
+TOO_LARGE = "shared memory", "Insufficient registers"
 SHARED_BYTES = {AMPERE: 163 << 10, HOPPER: 227 << 10, BLACKWELL: 227 << 10}  # of a program
 N_NODES, N_EDGES = 600, 20_000  # enough for all forms of kernels
 
@@ -77,7 +80,7 @@ class TwoLayers(nn.Module):
 
 @dataclass(frozen=True)
 class Failure:
-    """A candidate that does not compile, or takes too much shared memory."""
+    """A candidate that does not compile, or is too large."""
 
     kernel: int  # of those that were compiled together
     capability: int
@@ -140,6 +143,11 @@ def candidates(
                 yield Candidate(number, launch.form, request)
 
 
+def is_too_large(reason: str) -> bool:
+    """Whether a GPU could not run a candidate for its size alone."""
+    return any(what in reason for what in TOO_LARGE)
+
+
 def why_not(answer: Answer, capability: int) -> str:
     """Why a GPU could not run what was compiled; empty if it could."""
     if "error" in answer or not answer:
@@ -169,8 +177,8 @@ def compile_case(jobs: Sequence[Candidate], results: dict[str, str], path: Path)
 
 
 def is_fine(jobs: Sequence[Candidate], results: dict[str, str]) -> bool:
-    """Candidates compile or need too much memory, and of each kernel some fit on each GPU."""
-    compiles = all("shared memory" in results[job.key] or not results[job.key] for job in jobs)
+    """Candidates compile or are too large, and of each kernel some fit on each GPU."""
+    compiles = all(not results[job.key] or is_too_large(results[job.key]) for job in jobs)
     wanted = {(job.kernel, job.request.capability) for job in jobs}
     return compiles and wanted == {
         (job.kernel, job.request.capability) for job in jobs if not results[job.key]
@@ -196,7 +204,7 @@ def main() -> int:
         compile_case(jobs, results, args.results)
         fine = is_fine(jobs, results)
         n_failed += not fine
-        n_large = sum("shared memory" in results[job.key] for job in jobs)
+        n_large = sum(is_too_large(results[job.key]) for job in jobs)
         print(
             f"{number:4}/{len(cases)} {layer} {width} {dtype}: {len(each)} kernels, {len(jobs)} "
             f"candidates, {n_large} too large; {'fine' if fine else 'FAILED'}; "

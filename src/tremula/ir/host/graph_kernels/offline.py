@@ -92,7 +92,7 @@ def _function(path: Path) -> Any:  # noqa: ANN401 - Triton's own type
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, object]:
-    """The answer to a request: an error is its first line."""
+    """The answer to a request; an error is one line."""
     import contextlib
     import io
 
@@ -103,8 +103,13 @@ def answer(request: Mapping[str, Any]) -> dict[str, object]:
                 Path(request["path"]), request["types"], request["choices"], request["capability"]
             )
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        return {"error": (lines or [type(error).__name__])[0][:LINE]}
+        return {"error": error_line(error)}
+
+
+def error_line(error: Exception) -> str:
+    """The assembler's reason, where Triton quotes it below its own words; else the first line."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return next((line for line in lines if line.startswith("ptxas fatal")), lines[0])[:LINE]
 
 
 def main() -> None:
