@@ -181,6 +181,8 @@ GRAPHS = [
          lambda w: w.with_option("partialsTypeMatMuls", "foo", lambda: ops.matmul(w.x, w.x))),
     Case("partials of a convolution", ValueError, "must be 'half' or 'float', got 'int'",
          lambda w: ops.conv(w.image, w.image, partials_types=["int"])),
+    Case("memory of a product", ValueError, "must be between 0 and 1, got 3.0",
+         lambda w: ops.matmul(w.x, w.x.T, available_memory_proportion=3.0)),
     Case("memory of a convolution", ValueError, "must be between 0 and 1, got 1.5",
          lambda w: ops.conv(w.image, w.image, available_memory_proportions=[1.5])),
     Case("dithering of a convolution", ValueError, "must have one value, got 2",

@@ -32,11 +32,11 @@ def choices_of(op: Op) -> Choices:
 
 
 def check_choices(memory: object = None, partials: object = None, dithering: object = None) -> None:
-    """Refuse arguments of a convolution that no plan can follow."""
+    """Refuse arguments of a product that no plan can follow."""
     share, type_ = _one(MEMORIES, memory), _one(PARTIALS_OF_EACH, partials)
     _one(DITHERING, dithering)
     if share is not None and not 0 <= share <= 1:
-        raise ValueError(f"{MEMORIES} must be between 0 and 1, got {share}")
+        raise ValueError(f"{MEMORY} must be between 0 and 1, got {share}")
     if type_ is not None and _name(type_) not in _PARTIALS:
         raise ValueError(f"{PARTIALS_OF_EACH} must be 'half' or 'float', got {type_!r}")
 

@@ -39,6 +39,7 @@ def _with_partials(make: Callable) -> Callable:
                 )
         elif partials_type.name not in {"float16", "float32"}:
             raise ValueError(f"partials_type must be float16 or float32, got {partials_type!r}")
+        check_choices(available_memory_proportion)
         return make(lhs, rhs, available_memory_proportion, output_type, partials_type)
 
     return matmul
